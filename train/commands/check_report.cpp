@@ -56,6 +56,7 @@ std::string computed_text(const CheckSettings& settings) {
 std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.axis == "world") return "loss, targets, gradient norm";
   if (sent.axis == kReplicateAxis) return "gradients";
+  if (sent.axis == kPipelineAxis) return "activations and their gradients";
   if (sent.axis == kFsdpAxis) return sent.operation == "all_gather" ? "weights" : "gradients";
   if (sent.operation == "all_gather") return "gather_sequence, statistics of the loss";
   if (sent.operation == "reduce_scatter") return "scatter_sum";

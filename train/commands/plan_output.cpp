@@ -58,12 +58,19 @@ std::string job_line(const ResolvedRun& run, const RunTarget& target, const Sear
   return text + ", each with " + device_memory_text(run, *target.device_memory_bytes);
 }
 
-std::string table_row(const ResolvedRun& run, const RunTarget& target) {
+// The table's first heading.
+std::string axes_column(const MeshSizes& named) {
+  return axes_text(" x ", [&](MeshAxis axis) { return named.is_named(axis) ? to_string(axis) : ""; });
+}
+
+// `named`: a mesh with the axes that the table has.
+std::string table_row(const ResolvedRun& run, const RunTarget& target, const MeshSizes& named) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const std::optional<double> share = device_share(run, target);
-  return fmt::format("{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n",
-                     axes_text(" x ", [&](MeshAxis axis) { return std::to_string(run.mesh[axis]); }),
-                     run.step.sharding.sequence_count, run.micro_batches,
+  const std::string mesh = axes_text(
+      " x ", [&](MeshAxis axis) { return named.is_named(axis) ? std::to_string(run.mesh[axis]) : ""; });
+  return fmt::format("{:>{}}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n", mesh,
+                     axes_column(named).size(), run.step.sharding.sequence_count, run.micro_batches,
                      fmt::format("{:.1f}%", 100 * run.idle_share), to_string(run.step.sharding.recompute),
                      bytes_text(run.memory().total()), share ? fmt::format("{:.1f}%", 100 * *share) : "-",
                      bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes),
@@ -79,7 +86,11 @@ std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, cons
       "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
       "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
       job.config_file,
-      axes_text("\n", [&](MeshAxis axis) { return fmt::format("{} = {}", to_string(axis), run.mesh[axis]); }),
+      axes_text("\n",
+                [&](MeshAxis axis) {
+                  return run.mesh.is_named(axis) ? fmt::format("{} = {}", to_string(axis), run.mesh[axis])
+                                                 : "";
+                }),
       run.step.sharding.sequence_count, to_string(run.step.sharding.recompute),
       fmt::join(options, "\n#SBATCH "), train_words(job), fmt::join(options, " "),
       train_words(job).substr(std::string("train ").size()));
@@ -221,14 +232,18 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
                          "the fewest in all (up to {:.0f}% more are as few), then the larger "
                          "micro-batch.",
                          100 * (kAsFewBytes - 1));
+  const MeshSizes& named = std::ranges::max_element(found.rows, {}, [](const ResolvedRun& run) {
+                             return run.mesh.pipeline;
+                           })->mesh;
+  const std::string axes = axes_column(named);
   std::string text = fmt::format(
       "{}\n{}\n\n"
-      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>18}  {:>22}\n"
-      "{:>25}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n",
-      job_line(found.rows.front(), target, job), order, "", "", "", "", "", "the fullest rank",
-      "a rank sends in a step", fmt::format("{}", fmt::join(kMeshAxisWords, " x ")), "micro-batch", "a step",
-      "idle", "recompute", "memory", "share", "in a node", "between", target.rates ? "  step takes" : "");
-  for (const ResolvedRun& run : found.rows) text += table_row(run, target);
+      "{:>{}}  {:>11}  {:>6}  {:>6}  {:>9}  {:>18}  {:>22}\n"
+      "{}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n",
+      job_line(found.rows.front(), target, job), order, "", axes.size(), "", "", "", "", "the fullest rank",
+      "a rank sends in a step", axes, "micro-batch", "a step", "idle", "recompute", "memory", "share",
+      "in a node", "between", target.rates ? "  step takes" : "");
+  for (const ResolvedRun& run : found.rows) text += table_row(run, target, named);
   if (found.fitting > shown)
     text += fmt::format("{} more fit; --limit {} shows all\n", found.fitting - shown, found.fitting);
   return text + lines_to_paste(found.rows.front(), target, job);
@@ -277,7 +292,9 @@ std::string search_document(const MeshSearch& found, const RunTarget& target, co
        fmt::format("ripstop {} {} train.micro_batch_sequences={} train.recompute={}", train_words(job),
                    axes_text(" ",
                              [&](MeshAxis axis) {
-                               return fmt::format("mesh.{}={}", to_string(axis), best.mesh[axis]);
+                               return best.mesh.is_named(axis)
+                                          ? fmt::format("mesh.{}={}", to_string(axis), best.mesh[axis])
+                                          : "";
                              }),
                    best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
       {"notes", notes}};

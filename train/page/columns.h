@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "parallel/mesh_axes.h"
+
 namespace ripstop {
 
 /// The curves of a report.
@@ -18,11 +20,13 @@ enum class Series : uint8_t {
   kNorm,
   kSpeed,
   kUtilization,
-  kReplicate,  ///< exposed communication of the axis as a share of the step, like the next two
-  kFsdp,
-  kTensor,
-  kMemory,
+  kExposed,  ///< exposed communication of the first axis as a share of the step; then those of the other axes
+  kMemory = kExposed + kMeshAxes.size(),
 };
+/// Exposed communication of `axis` as a share of the step.
+constexpr Series exposed(MeshAxis axis) {
+  return static_cast<Series>(static_cast<size_t>(Series::kExposed) + static_cast<size_t>(axis));
+}
 inline constexpr size_t kSeriesCount = static_cast<size_t>(Series::kMemory) + 1;
 
 /// Least, largest, sum and count of many numbers.

@@ -50,13 +50,6 @@ std::vector<Chart> charts_of(Runs runs) {
       mean > 1    ? fmt::format("thin: all steps; bold: mean of {}", number_text(static_cast<double>(mean)))
       : mean == 1 ? "every step"
                   : "thin: all steps; bold: means of neighbours";
-  const auto exposed = [](Series series, const char* axis) {
-    return Chart{.series = series,
-                 .title = fmt::format("Exposed communication: {}", axis),
-                 .note = "share of the step in which computing waits for this axis of the mesh",
-                 .unit = Unit::kShare,
-                 .smooth = true};
-  };
   std::vector<Chart> charts = {
       {.series = Series::kLoss,
        .title = "Loss",
@@ -93,22 +86,24 @@ std::vector<Chart> charts_of(Runs runs) {
        .note = "share of the devices' peak",
        .unit = Unit::kShare,
        .smooth = true},
-      exposed(Series::kReplicate, "replicate"),
-      exposed(Series::kFsdp, "fsdp"),
-      exposed(Series::kTensor, "tensor"),
-      {.series = Series::kMemory,
-       .title = "Peak memory",
-       .note = "of rank 0, since its start",
-       .unit = Unit::kBytes},
   };
+  for (const MeshAxis axis : kMeshAxes)
+    charts.push_back({.series = exposed(axis),
+                      .title = fmt::format("Exposed communication: {}", to_string(axis)),
+                      .note = "share of the step in which computing waits for this axis of the mesh",
+                      .unit = Unit::kShare,
+                      .smooth = true});
+  charts.push_back({.series = Series::kMemory,
+                    .title = "Peak memory",
+                    .note = "of rank 0, since its start",
+                    .unit = Unit::kBytes});
   const std::vector<Chart> of_sets = charts_of_sets(runs);
   charts.insert(charts.begin() + 2, of_sets.begin(), of_sets.end());  // behind the losses of all
   return charts;
 }
 
 bool has_numbers(Runs runs, const Chart& chart) {
-  const bool is_exposed =
-      chart.series == Series::kReplicate || chart.series == Series::kFsdp || chart.series == Series::kTensor;
+  const bool is_exposed = chart.series >= Series::kExposed && chart.series < Series::kMemory;
   for (const RunRecord& run : runs)
     for (const Column& column : run.columns.all())
       for (const Series series : {chart.series, chart.set.empty() ? chart.series : Series::kValidation})

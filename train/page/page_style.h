@@ -6,7 +6,7 @@ namespace ripstop {
 inline constexpr const char* kPageStyle = R"(
 :root{color-scheme:light dark;--paper:#fff;--card:#f6f7f9;--edge:#dfe3e8;--ink:#1b2430;--dim:#5d6875;--bad:#c62828;
 --mark:#fff2b3;--c0:#2563eb;--c1:#d9480f;--c2:#2b8a3e;--c3:#9333ea;--c4:#c2255c;--c5:#0b7285;--c6:#8f6400;--c7:#495057;
---p0:#7c8ba1;--p1:#d9480f;--p2:#f08c00;--p3:#fcc419;--p4:#ae3ec9;--p5:#e599f7;--p6:#20a97f;--p7:#b6bec8}
+--p0:#7c8ba1;--p1:#d9480f;--p2:#9c4221;--p3:#f08c00;--p4:#fcc419;--p5:#ae3ec9;--p6:#e599f7;--p7:#20a97f;--p8:#b6bec8}
 @media screen and (prefers-color-scheme:dark){:root{--paper:#12161c;--card:#1b212a;--edge:#313a46;--ink:#e4e9ef;
 --dim:#98a4b1;--bad:#ff7b72;--mark:#574a12;--c0:#6ea8fe;--c1:#ff9f5a;--c2:#69db7c;--c3:#c79bff;--c4:#ff8fb1;--c5:#4fd1d9;
 --c6:#e0b84c;--c7:#b8c0c8}}

@@ -53,10 +53,9 @@ class RecordMaker {
     if (step.model_flops_utilization) column[Series::kUtilization].add(*step.model_flops_utilization);
     if (step.peak_memory_bytes > 0) column[Series::kMemory].add(static_cast<double>(step.peak_memory_bytes));
     for (const MeshAxis axis : kMeshAxes) {
-      const double exposed = finite(step.communication_exposed_seconds[axis]);
-      run_.seconds.exposed[axis] += exposed;
-      const auto series = static_cast<Series>(static_cast<int>(Series::kReplicate) + static_cast<int>(axis));
-      if (step.step_seconds > 0) column[series].add(exposed / step.step_seconds);
+      const double seconds = finite(step.communication_exposed_seconds[axis]);
+      run_.seconds.exposed[axis] += seconds;
+      if (step.step_seconds > 0) column[exposed(axis)].add(seconds / step.step_seconds);
     }
     if (step.sets)
       for (size_t set = 0; set < std::min(step.sets->size(), kMostDataSets); ++set)

@@ -20,13 +20,19 @@ std::string mesh_text(const FittingMesh& fitting) {
   return fmt::format("{} needs {}", fitting.settings_text(), bytes_text(fitting.bytes));
 }
 
-// The smallest mesh that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks; `tensor`
-// divides `unit`. nullopt if no mesh of up to most_ranks() ranks fits.
+// The mesh of `ranks` ranks without replicas, which save no memory, and with the config's pipeline.
+MeshSizes sharding_mesh(const RunConfig& config, int64_t ranks, int64_t tensor) {
+  const int64_t pipeline = *config.mesh.pipeline;
+  return {.fsdp = ranks / pipeline / tensor, .tensor = tensor, .pipeline = pipeline};
+}
+
+// The smallest mesh that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks; `unit` is
+// a multiple of stages x `tensor`. nullopt if no mesh of up to most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
   const auto fits = [&](int64_t units) {
-    run.mesh = {.fsdp = units * unit / tensor, .tensor = tensor};
+    run.mesh = sharding_mesh(config, units * unit, tensor);
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
     return !sizes.empty() &&
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
@@ -57,7 +63,7 @@ std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget
   std::optional<FittingMesh> fewest;
   for (const int64_t tensor : sizes) {
     if (ranks_per_node && !tensor_groups_fit_nodes(config, target, tensor)) continue;
-    const int64_t unit = std::lcm(tensor, ranks_per_node.value_or(1));
+    const int64_t unit = std::lcm(*config.mesh.pipeline * tensor, ranks_per_node.value_or(1));
     const std::optional<FittingMesh> found = fewest_units(config, target, run, tensor, unit);
     if (found && (!fewest || found->mesh.ranks() < fewest->mesh.ranks())) fewest = found;
   }
@@ -100,13 +106,14 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each mesh fsdp x tensor of target.ranks ranks and calls body(fits) after each plan. Leaves
-// out replicas, which save no memory.
+// Plans `run` on each sharding_mesh() of target.ranks ranks and calls body(fits) after each plan.
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {
-    if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
-    run.mesh = {.fsdp = target.ranks / tensor, .tensor = tensor};
+    if (target.ranks % (*config.mesh.pipeline * tensor) != 0 ||
+        !tensor_groups_fit_nodes(config, target, tensor))
+      continue;
+    run.mesh = sharding_mesh(config, target.ranks, tensor);
     const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
     if (!sizes.empty()) body(plan_with_least_recompute(config, target, recomputes_from(config), sizes, run));
   }

@@ -25,8 +25,9 @@ FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// Alternatives to a plan of R ranks. The memory of each is planned, not extrapolated.
 struct FittingMeshes {
-  /// The meshes fsdp x tensor of R ranks that fit, each with the least recomputation that fits and then the
-  /// largest micro-batch. If no mesh fits, `more_ranks` and `bfloat16_moments` are searched.
+  /// The meshes of R ranks with the config's pipeline and without replicas that fit, each with the least
+  /// recomputation that fits and then the largest micro-batch. If no mesh fits, `more_ranks` and
+  /// `bfloat16_moments` are searched.
   std::vector<FittingMesh> same_ranks;
   /// The smallest mesh that fits if each rank has as much memory as now: in whole nodes of the present size,
   /// else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.

@@ -96,10 +96,14 @@ class Search {
       : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
     for (const Recompute recompute : kRecomputes) largest_[recompute] = kMost;
     for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
-      if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
-      std::vector<int64_t> sizes = divisors(target.ranks / tensor);
+      const int64_t block = kept.pipeline.value_or(1) * tensor;
+      if (target.ranks % block != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
+      std::vector<int64_t> sizes = divisors(target.ranks / block);
       for (const int64_t fsdp : std::views::reverse(sizes)) {
-        const MeshSizes mesh{.replicate = target.ranks / tensor / fsdp, .fsdp = fsdp, .tensor = tensor};
+        const MeshSizes mesh{.replicate = target.ranks / block / fsdp,
+                             .fsdp = fsdp,
+                             .tensor = tensor,
+                             .pipeline = kept.pipeline.value_or(1)};
         const auto fits = [&](MeshAxis axis) { return kept[axis].value_or(mesh[axis]) == mesh[axis]; };
         if (std::ranges::all_of(kMeshAxes, fits)) add(mesh);
       }

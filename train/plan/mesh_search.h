@@ -40,9 +40,10 @@ struct MeshSearch {
 };
 
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
-/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would span
-/// nodes, unless config.mesh.allow_tensor_across_nodes is set. target.ranks_per_node must be known. Returns
-/// at most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
+/// config's micro-batch or, for "auto", micro_batches_to_try. Meshes have one stage unless
+/// kept.pipeline says otherwise. Skips meshes whose tensor groups would span nodes, unless
+/// config.mesh.allow_tensor_across_nodes is set. target.ranks_per_node must be known. Returns at most
+/// `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
 /// unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);

@@ -51,6 +51,7 @@ std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& devi
         "  {:<14}{:>12} of the {} of a save in pieces: updates wait until these are written\n", "",
         bytes_text(run.snapshot.whole_bytes - run.snapshot.kept_bytes), bytes_text(run.snapshot.whole_bytes));
   return text + "  sent per step  " + axes_text(", ", [&](MeshAxis axis) {
+           if (!run.mesh.is_named(axis)) return std::string();
            return fmt::format("{} {}", to_string(axis), bytes_text(run.plan.traffic_per_step[axis]));
          });
 }

@@ -216,6 +216,11 @@ TEST(MeshSearch, SentBytesAreSplitAtTheNode) {
   // Nodes of 6 hold a block of 4, and cut the next one.
   EXPECT_EQ(sent_bytes(traffic, {.replicate = 3, .fsdp = 2, .tensor = 2}, 6), (SentBytes{100, 11}));
   EXPECT_EQ(sent_bytes(traffic, {.replicate = 1, .fsdp = 3, .tensor = 2}, 8), (SentBytes{111, 0}));
+  // A stage is a block of fsdp x tensor ranks, and a replica is one of all stages.
+  const AxisBytes stages{.replicate = 1000, .fsdp = 10, .tensor = 1, .pipeline = 100};
+  const MeshSizes cut{.replicate = 2, .fsdp = 2, .tensor = 2, .pipeline = 2};
+  EXPECT_EQ(sent_bytes(stages, cut, 4), (SentBytes{11, 1100}));
+  EXPECT_EQ(sent_bytes(stages, cut, 8), (SentBytes{111, 1000}));
 }
 
 TEST(MeshSearch, KeptSizesRestrictIt) {
@@ -224,6 +229,8 @@ TEST(MeshSearch, KeptSizesRestrictIt) {
     EXPECT_EQ(run.mesh.tensor, 3);
   for (const ResolvedRun& run : search_meshes(searched(), target, {.replicate = 2, .fsdp = 3}, kAllRows).rows)
     EXPECT_EQ(run.mesh, (MeshSizes{2, 3, 2}));
+  for (const ResolvedRun& run : search_meshes(searched(), target, {}, kAllRows).rows)
+    EXPECT_EQ(run.mesh.pipeline, 1);
   const MeshSearch five =
       search_meshes(searched({"train.micro_batch_sequences=5"}), target, {.tensor = 1}, kAllRows);
   EXPECT_EQ(five.fitting, 6);  // 1, 2, 3, 4, 6 or 12 replicas

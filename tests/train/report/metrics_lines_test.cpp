@@ -28,6 +28,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.git_commit = "abc";
   start.mesh.fsdp = 2;
   start.mesh.tensor = 4;
+  start.mesh.pipeline = 3;
   start.hosts = {"n1", "n2"};
   start.recompute = "selective";
   start.micro_batch_sequences = 4;
@@ -106,7 +107,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].recompute, start.recompute);
   EXPECT_EQ(log.starts[0].micro_batch_sequences, 4);
   EXPECT_EQ(log.starts[0].micro_batches, 3);
-  EXPECT_EQ(log.starts[0].mesh.tensor, 4);
+  EXPECT_EQ(log.starts[0].mesh, start.mesh);
   EXPECT_EQ(log.starts[0].parameters, start.parameters);
   EXPECT_EQ(log.starts[0].flops_per_token, start.flops_per_token);
   EXPECT_EQ(log.starts[0].plan, start.plan);
@@ -161,7 +162,7 @@ TEST_F(MetricsLines, NamesAreTheContracts) {
        {"\"event\":\"step\"", "\"step\":", "\"tokens\":", "\"loss\":", "\"grad_norm\":", "\"learning_rate\":",
         "\"step_seconds\":", "\"tokens_per_second\":", "\"model_flops_utilization\":null",
         "\"model_flops_utilization_full_attention\":null", "\"peak_memory_bytes\":",
-        "\"communication_exposed_seconds\":{\"replicate\":", "\"data_wait_seconds\":"})
+        "\"communication_exposed_seconds\":{\"replicate\":0.0,\"pipeline\":0.0,", "\"data_wait_seconds\":"})
     EXPECT_NE(text().find(key), std::string::npos) << key;
 }
 
@@ -175,6 +176,16 @@ TEST_F(MetricsLines, WhatIsNotFiniteIsNull) {
   }
   EXPECT_NE(text().find("\"loss\":null,\"grad_norm\":null"), std::string::npos) << text();
   EXPECT_TRUE(std::isnan(read_metrics(path_).steps.at(0).loss));
+}
+
+TEST_F(MetricsLines, RunsBeforeThePipelineHadOneStage) {
+  set_text(R"({"event":"start","step":0,"mesh":{"replicate":2,"fsdp":3,"tensor":4,"hosts":["a"]}}
+{"event":"step","step":1,"communication_exposed_seconds":{"replicate":0.5,"fsdp":0.25,"tensor":0.125}}
+)");
+  const MetricsLog log = read_metrics(path_);
+  EXPECT_EQ(log.starts.at(0).mesh, (MeshSizes{.replicate = 2, .fsdp = 3, .tensor = 4, .pipeline = 1}));
+  EXPECT_EQ(log.steps.at(0).communication_exposed_seconds,
+            (AxisSeconds{.replicate = 0.5, .fsdp = 0.25, .tensor = 0.125, .pipeline = 0}));
 }
 
 TEST_F(MetricsLines, UnknownEventsAndKeysAreSkipped) {
