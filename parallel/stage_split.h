@@ -1,0 +1,45 @@
+// The layers and units of each rank of a pipeline.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+
+namespace ripstop {
+
+/// Consecutive layers of a model. The first stage has the embedding, too, and the last one the head.
+struct Stage {
+  int64_t number = 0, first_layer = 0, layers = 0;
+  bool is_first = true, is_last = true;
+  bool operator==(const Stage&) const = default;
+};
+
+/// A model cut into stages, one or more for each rank of a pipeline. Units have their numbers of unit_table.
+struct StageSplit {
+  std::vector<int64_t> layers;  ///< of each stage in order; {L} without a pipeline
+  int64_t ranks = 1;            ///< stage s is on rank s mod ranks
+  bool tied = false;            ///< unit 0 is the embedding and the head
+
+  /// The rank's stages, by chunk.
+  std::vector<Stage> of_rank(int64_t rank) const;
+  /// The ranks that hold the unit, ascending: one, but the first and the last hold a tied vocabulary.
+  std::vector<int64_t> ranks_with(size_t unit) const;
+  /// The units that the rank holds, ascending; `units`: the size of unit_table.
+  std::vector<size_t> units_of_rank(int64_t rank, size_t units) const;
+  bool operator==(const StageSplit&) const = default;
+};
+
+/// Cuts the model into ranks * stages_per_rank stages whose longest is as short as possible, in operations of
+/// layers, and of the head for the share `target_share` of rows, from 0 to 1. Earlier stages get fewer layers
+/// if that is as short, because they keep more micro-batches. Only the last stage may have no layer. Throws
+/// Error(kResources) if there are too few layers. Pure: equal on all ranks.
+StageSplit split_stages(const ModelConfig& config, int64_t sequence_length, double target_share,
+                        int64_t ranks, int64_t stages_per_rank);
+
+/// `split` with the layers that a user gave in mesh.pipeline_layers. Throws Error(kUsage), whose hint is
+/// `split`, unless there is a number for each stage, they add up to the model's layers, and only the last one
+/// may be 0.
+StageSplit with_layers(StageSplit split, const std::vector<int64_t>& layers);
+
+}  // namespace ripstop
