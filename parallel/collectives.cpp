@@ -78,4 +78,9 @@ void check_peer(const Communicator& group, int64_t rank) {
   RIPSTOP_CHECK(rank >= 0 && rank < group.size(), "rank {} of {}", rank, group.size());
 }
 
+void check_other(const Communicator& group, int64_t rank) {
+  check_peer(group, rank);
+  RIPSTOP_CHECK(rank != group.rank(), "a message of rank {} to itself", rank);
+}
+
 }  // namespace ripstop

@@ -34,5 +34,7 @@ void check_all_reduce(const Communicator& group, const Tensor& x, Reduce reduce,
                       const Tensor& scratch);
 void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
 void check_peer(const Communicator& group, int64_t rank);
+/// Refuses the own rank, too.
+void check_other(const Communicator& group, int64_t rank);
 
 }  // namespace ripstop

@@ -138,6 +138,15 @@ class SilentCommunicator final : public Communicator {
     }
     return count(stream, "exchange", bytes);
   }
+  Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override {
+    check_other(*this, to);
+    return count(stream, "send", x.bytes());
+  }
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override {
+    check_other(*this, from);
+    if (sent_) sent_("receive", 0);
+    return link_ == nullptr ? Pending() : until(stream, link_->start_receive(x.bytes()));
+  }
   std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string& name) override {
     if (is_real_) return make_self_communicator(name);
     throw Error(ExitCode::kBug, "a planned group cannot be split into " + name + ": who else is in it?");
@@ -150,7 +159,9 @@ class SilentCommunicator final : public Communicator {
     bytes_sent_ += bytes;
     if (sent_) sent_(operation, bytes);
     if (link_ == nullptr) return {};
-    const double end = link_->start(bytes - second_bytes, rounds);
+    return until(stream, link_->start(bytes - second_bytes, rounds), std::move(sum), second_bytes);
+  }
+  Pending until(const Stream& stream, double end, std::function<void()> sum = {}, int64_t second_bytes = 0) {
     return {std::make_unique<PlannedOperation>(*link_, end, std::move(sum), second_bytes), stream};
   }
   static std::function<void()> sum_of(const Stream& stream, std::vector<RankPiece> pieces, const Tensor& out,

@@ -140,6 +140,15 @@ class Communicator {
     start_exchanges(stream, {&one, 1}).wait();
   }
 
+  /// Starts to send x to another rank, `to`, which receives as many bytes. Any dtype. Only these two ranks
+  /// call. The messages from one rank to another are a queue: receives get them in the order of the sends,
+  /// whatever else is under way. Sends bytes(x). Returns at once; waits may come in any order. NCCL moves one
+  /// message or collective of a group after another. So if two ranks send to each other, one of them must
+  /// receive before it sends. The first call for two ranks returns when both have made it.
+  [[nodiscard]] virtual Pending start_send(const Stream& stream, const Tensor& x, int64_t to) = 0;
+  /// Starts to replace x by the next message of rank `from`; see start_send(). Sends nothing.
+  [[nodiscard]] virtual Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) = 0;
+
   /// The source of the memory that this group moves fastest; null for the device's ordinary memory.
   virtual const MemorySource* memory_source() const { return nullptr; }
 
@@ -177,6 +186,8 @@ class PlannedLink {
   /// Every rank of the group begins to send `bytes`, in equal parts to all others, in `rounds` one after
   /// another. Returns the second at which all has arrived.
   virtual double start(int64_t bytes, int64_t rounds) = 0;
+  /// Another rank begins to send `bytes` to this one, beside what start() sends. Returns the same.
+  virtual double start_receive(int64_t bytes) = 0;
   virtual bool has_passed(double second) const = 0;
   /// Computes nothing until that second.
   virtual void wait_until(double second) = 0;

@@ -161,6 +161,8 @@ class MpiCommunicator final : public Communicator {
                            const Tensor& scratch, const Stream* behind) override;
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
+  Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override;
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
   void await(const char* operation, FunctionRef<bool()> done) override;
@@ -272,6 +274,22 @@ Pending MpiCommunicator::start_exchanges(const Stream& stream, std::span<const E
   }
   for (const Exchange& each : exchanges)
     if (each.to != group_.rank) transfer.send(each.send.data, each.send.bytes(), each.to);
+  return pending(std::move(transfer), stream);
+}
+
+Pending MpiCommunicator::start_send(const Stream& stream, const Tensor& x, int64_t to) {
+  check_other(*this, to);
+  check_host(x);
+  Transfer transfer(group_, "send", kMessageTag);
+  transfer.send(x.data, x.bytes(), to);
+  return pending(std::move(transfer), stream);
+}
+
+Pending MpiCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from) {
+  check_other(*this, from);
+  check_host(x);
+  Transfer transfer(group_, "receive", kMessageTag);
+  transfer.receive(x.data, x.bytes(), from);
   return pending(std::move(transfer), stream);
 }
 

@@ -127,10 +127,13 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   group.seconds_waited += seconds_between(begin, Clock::now());
 }
 
-Transfer::Transfer(Group& group, const char* operation)
-    : group_(&group), operation_(operation), tag_(group.sequence), messages_(std::make_unique<Messages>()) {
-  // The tag separates the messages of transfers under way. Every MPI allows tags up to 32767.
-  group.sequence = (group.sequence + 1) % 32768;
+Transfer::Transfer(Group& group, const char* operation) : Transfer(group, operation, group.sequence) {
+  // The tag separates the messages of transfers under way.
+  group.sequence = (group.sequence + 1) % kMessageTag;
+}
+
+Transfer::Transfer(Group& group, const char* operation, int tag)
+    : group_(&group), operation_(operation), tag_(tag), messages_(std::make_unique<Messages>()) {
   // Record the operation for messages: a rank that computes after this transfer "is busy after" it.
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();

@@ -66,11 +66,16 @@ struct Group {
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
+/// The tag of messages that only their two ranks count. Every MPI allows tags up to 32767.
+inline constexpr int kMessageTag = 32767;
+
 /// The messages of one collective, each cut into pieces whose sizes MPI can count. All ranks of the group
-/// must make their transfers in the same order. The data must stay alive until wait() has returned.
+/// must make their transfers in the same order, but for those with a tag of their own, whose messages MPI
+/// matches in the order of their sends and receives. The data must stay alive until wait() has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
+  Transfer(Group& group, const char* operation, int tag);
   Transfer(Transfer&&) noexcept = default;
   ~Transfer();
 

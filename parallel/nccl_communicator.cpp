@@ -112,6 +112,8 @@ class NcclCommunicator final : public Communicator {
   const Stream* own_stream() const override { return &group_->stream(); }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
+  Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override;
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override;
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
@@ -122,7 +124,9 @@ class NcclCommunicator final : public Communicator {
   void sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
   void sum_here(const Tensor& whole, const Tensor& own, Accumulate accumulate, const Tensor& scratch);
   void all_reduce_rounded(const Tensor& x, const Tensor& rounded);
-  void trade(FunctionRef<Tensor(int64_t rank)> send, FunctionRef<Tensor(int64_t rank)> receive);
+  void trade(FunctionRef<Tensor(int64_t rank)> leaves, FunctionRef<Tensor(int64_t rank)> arrives);
+  ncclResult_t send(const Tensor& x, int64_t to) const;
+  ncclResult_t receive(const Tensor& x, int64_t from) const;
   void convert(const Tensor& from, const Tensor& to) const;
 
   std::unique_ptr<NcclGroup> group_;
@@ -241,18 +245,24 @@ void NcclCommunicator::all_reduce_rounded(const Tensor& x, const Tensor& rounded
   convert(rounded, flat);
 }
 
-// Sends send(r) to every other rank r and receives receive(r) from it, in one group of calls.
-void NcclCommunicator::trade(FunctionRef<Tensor(int64_t rank)> send,
-                             FunctionRef<Tensor(int64_t rank)> receive) {
+ncclResult_t NcclCommunicator::send(const Tensor& x, int64_t to) const {
+  return ncclSend(x.data, static_cast<size_t>(x.bytes()), ncclUint8, static_cast<int>(to), group_->comm(),
+                  group_->native());
+}
+
+ncclResult_t NcclCommunicator::receive(const Tensor& x, int64_t from) const {
+  return ncclRecv(x.data, static_cast<size_t>(x.bytes()), ncclUint8, static_cast<int>(from), group_->comm(),
+                  group_->native());
+}
+
+// Sends leaves(r) to every other rank r and receives arrives(r) from it, in one group of calls.
+void NcclCommunicator::trade(FunctionRef<Tensor(int64_t rank)> leaves,
+                             FunctionRef<Tensor(int64_t rank)> arrives) {
   group_->check(ncclGroupStart(), "ncclGroupStart");
   for (int64_t r = 0; r < size_; ++r) {
     if (r == rank_) continue;
-    const Tensor leaves = send(r), arrives = receive(r);
-    const auto peer = static_cast<int>(r);
-    static_cast<void>(ncclSend(leaves.data, static_cast<size_t>(leaves.bytes()), ncclUint8, peer,
-                               group_->comm(), group_->native()));
-    static_cast<void>(ncclRecv(arrives.data, static_cast<size_t>(arrives.bytes()), ncclUint8, peer,
-                               group_->comm(), group_->native()));
+    static_cast<void>(send(leaves(r), r));
+    static_cast<void>(receive(arrives(r), r));
   }
   group_->check(ncclGroupEnd(), "ncclGroupEnd");  // reports the errors of the calls in the group
 }
@@ -289,16 +299,33 @@ Pending NcclCommunicator::start_exchanges(const Stream& stream, std::span<const 
   if (leaves == 0) return {};
   group_->begin(stream);
   group_->check(ncclGroupStart(), "ncclGroupStart");
-  for (const auto& [send, to, receive, from] : exchanges) {
-    if (to == rank_) continue;
-    static_cast<void>(ncclSend(send.data, static_cast<size_t>(send.bytes()), ncclUint8, static_cast<int>(to),
-                               group_->comm(), group_->native()));
-    static_cast<void>(ncclRecv(receive.data, static_cast<size_t>(receive.bytes()), ncclUint8,
-                               static_cast<int>(from), group_->comm(), group_->native()));
-    bytes_sent_ += send.bytes();
+  for (const Exchange& each : exchanges) {
+    if (each.to == rank_) continue;
+    static_cast<void>(send(each.send, each.to));
+    static_cast<void>(receive(each.receive, each.from));
+    bytes_sent_ += each.send.bytes();
   }
   group_->check(ncclGroupEnd(), "ncclGroupEnd");
   return finish(stream, "exchange");
+}
+
+Pending NcclCommunicator::start_send(const Stream& stream, const Tensor& x, int64_t to) {
+  if (on_host(x)) return host().start_send(stream, x, to);
+  check_other(*this, to);
+  const ProfilerRange range(stream, name() + " send");
+  group_->begin(stream);
+  group_->check(send(x, to), "ncclSend");
+  bytes_sent_ += x.bytes();
+  return finish(stream, "send");
+}
+
+Pending NcclCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from) {
+  if (on_host(x)) return host().start_receive(stream, x, from);
+  check_other(*this, from);
+  const ProfilerRange range(stream, name() + " receive");
+  group_->begin(stream);
+  group_->check(receive(x, from), "ncclRecv");
+  return finish(stream, "receive");
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int64_t color, int64_t key, const std::string& name) {

@@ -135,6 +135,22 @@ class StagedCommunicator final : public Communicator {
     return staged(std::move(copies), std::move(pending), std::move(results), stream);
   }
 
+  Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override {
+    if (!is_staged(x)) return host_->start_send(stream, x, to);
+    std::vector<HostTensor> copies;
+    copies.emplace_back(x, stream);
+    Pending pending = host_->start_send(host_stream_, copies[0].tensor(), to);
+    return staged(std::move(copies), std::move(pending), {}, stream);
+  }
+
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override {
+    if (!is_staged(x)) return host_->start_receive(stream, x, from);
+    std::vector<HostTensor> copies;
+    copies.emplace_back(x);
+    Pending pending = host_->start_receive(host_stream_, copies[0].tensor(), from);
+    return staged(std::move(copies), std::move(pending), {{0, x}}, stream);
+  }
+
  private:
   bool is_staged(const Tensor& t) const { return t.device.kind == device_.kind; }
 

@@ -236,6 +236,34 @@ TEST_F(NcclRanks, ExchangeWithAllPeersAtOnce) {
   EXPECT_EQ(nccl->bytes_sent() - before, sent);
 }
 
+// Messages up and down a line of ranks. Each sender overwrites a message as soon as it may.
+TEST_F(NcclRanks, MessagesArriveInTheOrderOfTheirSends) {
+  const Copy<float> zeros = copy_of(std::vector<float>(90000));
+  for (const int64_t step : {1, -1}) {
+    const int64_t to = rank + step, from = rank - step;
+    const auto is_there = [&](int64_t r) { return r >= 0 && r < size; };
+    std::vector<Copy<float>> sent, received;
+    std::vector<Pending> pending;
+    const int64_t before = nccl->bytes_sent();
+    int64_t bytes = 0;
+    for (const int64_t n : kCounts) {
+      sent.push_back(copy_of(samples<float>(rank + n, n)));
+      received.push_back(copy_of(std::vector<float>(static_cast<size_t>(n))));
+      if (is_there(from)) pending.push_back(nccl->start_receive(stream, received.back().tensor, from));
+      if (!is_there(to)) continue;
+      nccl->start_send(stream, sent.back().tensor, to).wait();
+      copy_bytes(stream, sent.back().tensor.data, zeros.tensor.data, sent.back().tensor.bytes());
+      bytes += 4 * n;
+    }
+    EXPECT_EQ(nccl->bytes_sent() - before, bytes);
+    check_gather<float>(*nccl, 1777);
+    for (Pending& each : pending) each.wait();
+    for (size_t k = 0; is_there(from) && k < received.size(); ++k)
+      EXPECT_TRUE(same(received[k].back(stream), samples<float>(from + kCounts[k], kCounts[k]))) << k;
+  }
+  EXPECT_THROW(nccl->start_send(stream, zeros.tensor, rank).wait(), Error);
+}
+
 // Collectives of several groups and sizes under way at once, each before work on the caller's stream that
 // overwrites its input as soon as it may.
 TEST_F(NcclRanks, ManyUnderWayKeepApart) {
@@ -387,6 +415,27 @@ TEST_F(NcclRanks, ALostRankEndsTheWaitOfTheOthers) {
     nccl.reset();  // waits once more, and gives up
     test_world().set_deadline(60);
   }
+  mpi.barrier();
+}
+
+// Each waits for room on the way to the next; a wait in vain names the call.
+TEST_F(NcclRanks, RanksThatAllSendFirstStandStill) {
+  if (size == 1) return;
+  const Copy<float> first = copy_of(std::vector<float>(8)), long_one = copy_of(std::vector<float>(90000));
+  const int64_t to = (rank + 1) % size, from = (rank - 1 + size) % size;
+  nccl->exchange(stream, first.tensor.row_range(0, 4), to, first.tensor.row_range(4, 4), from);
+  stream.synchronize();
+  test_world().set_deadline(1);
+  try {
+    nccl->start_send(stream, long_one.tensor, to).wait();
+    nccl->start_receive(stream, long_one.tensor, from).wait();
+    stream.synchronize();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("send on world"), std::string::npos) << error.what();
+  }
+  nccl.reset();
+  test_world().set_deadline(60);
   mpi.barrier();
 }
 

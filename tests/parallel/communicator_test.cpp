@@ -65,6 +65,8 @@ TEST(SelfCommunicator, CopiesAndSendsNothing) {
   EXPECT_EQ(self->bytes_sent(), 0);
   EXPECT_EQ(self->split(3, 0, "tensor")->name(), "tensor");
   EXPECT_THROW(self->broadcast(stream, tensor_of(x), 1), Error);
+  EXPECT_THROW(self->start_send(stream, tensor_of(x), 0).wait(), Error);
+  EXPECT_THROW(self->start_receive(stream, tensor_of(x), 0).wait(), Error);
 }
 
 TEST(PlannedCommunicator, CountsAndMovesNothing) {
@@ -92,6 +94,21 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
                          of(3, DType::kFloat32), nullptr)
       .wait();
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * (8 + 2));
+}
+
+TEST(PlannedCommunicator, CountsMessagesOfTheirSender) {
+  const Stream stream(Device::meta(DeviceKind::kCpu));
+  std::vector<std::pair<std::string, int64_t>> seen;
+  const auto group = make_planned_communicator(
+      "pipeline", 1, 4, DeviceKind::kCpu,
+      [&](const char* operation, int64_t bytes) { seen.emplace_back(operation, bytes); });
+  const Tensor x{nullptr, DType::kBFloat16, {5, 6}, stream.device()};
+  group->start_send(stream, x, 2).wait();
+  group->start_receive(stream, x, 0).wait();
+  EXPECT_EQ(group->bytes_sent(), 5 * 6 * 2);
+  EXPECT_EQ(seen, (std::vector<std::pair<std::string, int64_t>>{{"send", 60}, {"receive", 0}}));
+  EXPECT_THROW(group->start_send(stream, x, 1).wait(), Error);
+  EXPECT_THROW(group->start_receive(stream, x, 4).wait(), Error);
 }
 
 TEST(Collectives, RefuseTensorsThatDoNotFit) {

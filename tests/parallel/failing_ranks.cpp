@@ -1,6 +1,6 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
 //   failing_ranks WAY DEADLINE [DIRECTORY]
-// WAY: throw, throw_all, stop, busy, storage, disk, kill, wait, never, stop_before or stop_in_start
+// WAY: throw, throw_all, stop, busy, receive, storage, disk, kill, wait, never, stop_before or stop_in_start
 #include <unistd.h>
 
 #include <chrono>
@@ -37,7 +37,7 @@ void go_wrong(MpiWorld& world, const std::string& how, int64_t rank) {
     const StorageWait wait(world);
     std::this_thread::sleep_for(std::chrono::seconds(5));
   }
-  if (how == "busy") std::this_thread::sleep_for(std::chrono::seconds(1000));
+  if (how == "busy" || how == "receive") std::this_thread::sleep_for(std::chrono::seconds(1000));
 }
 
 // Rank 1 does not come to the start, or stops there.
@@ -75,6 +75,7 @@ ExitCode train(MpiWorld& world, const std::string& how) {
   for (int64_t step = 1; how == "wait" || step <= 20; ++step) {
     world.set_step(step);
     if (step == 15) go_wrong(world, how, ranks.rank());
+    if (step == 15 && how == "receive") ranks.start_receive(stream, tensor(own), 1).wait();
     ranks.all_gather(stream, tensor(own), tensor(all)).wait();
   }
   return ExitCode::kOk;

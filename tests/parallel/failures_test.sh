@@ -44,6 +44,7 @@ expect throw 1000 74 'rank=1 cannot write the checkpoint'
 expect throw_all 1000 74 'rank=0 cannot write the checkpoint'
 expect stop 3 76 'all_gather on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) does not answer'
 expect busy 3 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
+expect receive 3 76 'receive on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) is busy after all_gather on world'
 # A rank that waits for storage is waited for as long as the first deadline says, and the line says storage.
 expect storage 1000 0 ''
 expect disk 3 76 'rank 1 \(.*\) waits for storage that does not answer, step 15'

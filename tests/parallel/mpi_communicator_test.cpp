@@ -259,6 +259,105 @@ TEST_P(MpiCommunicatorTest, ExchangeWithAllRanksAtOnce) {
   group.start_exchanges(stream, {}).wait();
 }
 
+// A queue of messages from every rank to every other, each of another size than its neighbours.
+struct Queue {
+  Queue(int64_t rank, int64_t size) {
+    for (int64_t peer = 0; peer < size; ++peer)
+      for (size_t k = 0; peer != rank && k < std::size(kCounts); ++k) {
+        sent.push_back(samples<float>(message(rank, peer, k), kCounts[k]));
+        expected.push_back(samples<float>(message(peer, rank, k), kCounts[k]));
+        received.emplace_back(expected.back().size());
+        peers.push_back(peer);
+      }
+  }
+  static int64_t message(int64_t from, int64_t to, size_t k) {
+    return 1 + static_cast<int64_t>(k) + 10 * (from + 10 * to);
+  }
+  void send(Communicator& group, const Stream& stream, std::vector<Pending>& pending) {
+    for (size_t i = 0; i < peers.size(); ++i)
+      pending.push_back(group.start_send(stream, tensor_of(sent[i]), peers[i]));
+  }
+  void receive(Communicator& group, const Stream& stream, std::vector<Pending>& pending) {
+    for (size_t i = 0; i < peers.size(); ++i)
+      pending.push_back(group.start_receive(stream, tensor_of(received[i]), peers[i]));
+  }
+  std::vector<std::vector<float>> sent, received, expected;
+  std::vector<int64_t> peers;
+};
+
+void wait_backwards(std::vector<Pending>& pending) {
+  for (; !pending.empty(); pending.pop_back()) {
+    pending.back().poll();
+    pending.back().wait();
+  }
+}
+
+// All ranks send all they have before any of them receives: nothing may wait for room on the way.
+TEST_P(MpiCommunicatorTest, MessagesArriveInTheOrderOfTheirSends) {
+  Queue queue(rank, size);
+  std::vector<Pending> pending;
+  const int64_t before = group.bytes_sent();
+  const auto send = [&](Communicator& ranks) { queue.send(ranks, stream, pending); };
+  send(group);
+  int64_t bytes = 0;
+  for (const auto& each : queue.sent) bytes += 4 * static_cast<int64_t>(each.size());
+  EXPECT_EQ(group.bytes_sent() - before, bytes);
+  queue.receive(group, stream, pending);
+  EXPECT_EQ(group.bytes_sent() - before, bytes) << "only sends count";
+  wait_backwards(pending);
+  EXPECT_EQ(queue.received, queue.expected);
+  expect_bytes_as_planned(before, send);
+}
+
+// Receives that were started long before, and messages that nobody receives yet.
+TEST_P(MpiCommunicatorTest, MessagesKeepApartFromCollectives) {
+  Queue early(rank, size), late(rank, size);
+  std::vector<Pending> receives, sends;
+  early.receive(group, stream, receives);
+  const int64_t n = 1777;
+  std::vector<float> own = samples<float>(rank, n), all(static_cast<size_t>(n * size));
+  Pending gather = group.all_gather(stream, tensor_of(own), tensor_of(all));
+  early.send(group, stream, sends);
+  late.send(group, stream, sends);
+  const int64_t to = (rank + 1) % size, from = (rank - 1 + size) % size;
+  std::vector<float> sent = samples<float>(rank, n), received(sent.size());
+  group.exchange(stream, tensor_of(sent), to, tensor_of(received), from);
+  EXPECT_TRUE(same(received, samples<float>(from, n)));
+  gather.wait();
+  for (int64_t r = 0; r < size; ++r) EXPECT_EQ(all[static_cast<size_t>(r * n + n - 1)], sample(r, n - 1));
+  wait_backwards(receives);
+  EXPECT_EQ(early.received, early.expected);
+  late.receive(group, stream, receives);
+  wait_backwards(sends);
+  wait_backwards(receives);
+  EXPECT_EQ(late.received, late.expected);
+}
+
+// Collectives use every tag once while a message is under way.
+TEST_P(MpiCommunicatorTest, MessagesKeepApartFromThousandsOfCollectives) {
+  if (size == 1) return;
+  const auto fresh = group.split(0, rank, "fresh");  // which counts from the first tag on
+  const int64_t to = (rank + 1) % size, from = (rank - 1 + size) % size;
+  std::vector<int32_t> sent = samples<int32_t>(rank, 1), received(1), all(static_cast<size_t>(size));
+  Pending message = fresh->start_send(stream, tensor_of(sent), to);
+  for (int k = 0; k < 32760; ++k) fresh->start_exchanges(stream, {}).wait();
+  for (int32_t k = 0; k < 16; ++k) {
+    std::vector<int32_t> own{static_cast<int32_t>(1000 * rank) + k};
+    fresh->all_gather(stream, tensor_of(own), tensor_of(all)).wait();
+    for (int64_t r = 0; r < size; ++r) EXPECT_EQ(all[static_cast<size_t>(r)], 1000 * r + k);
+  }
+  fresh->start_receive(stream, tensor_of(received), from).wait();
+  message.wait();
+  EXPECT_EQ(received, samples<int32_t>(from, 1));
+}
+
+TEST_P(MpiCommunicatorTest, NoRankSendsToItself) {
+  std::vector<float> x(3);
+  EXPECT_THROW(group.start_send(stream, tensor_of(x), rank).wait(), Error);
+  EXPECT_THROW(group.start_receive(stream, tensor_of(x), rank).wait(), Error);
+  EXPECT_THROW(group.start_send(stream, tensor_of(x), size).wait(), Error);
+}
+
 TEST_P(MpiCommunicatorTest, TextsOfAllRanks) {
   const int64_t before = group.bytes_sent();
   const auto texts = group.all_gather_text(std::string(static_cast<size_t>(rank * 700), 'a'));

@@ -35,21 +35,8 @@ class PlannedClock::GroupLink final : public PlannedLink {
       shares_ = {members > 1 ? 1.0 : 0.0, members < size ? 1.0 / static_cast<double>(members) : 0.0};
   }
 
-  double start(int64_t bytes, int64_t rounds) override {
-    double end = clock_.now_;
-    for (size_t c = 0; c < shares_.size(); ++c) {
-      if (shares_[c] == 0) continue;
-      Channel& channel = clock_.channels_[c];
-      if (channel.rate.bytes_per_second == 0) {
-        channel.is_missed = true;
-        continue;
-      }
-      channel.free = std::max(channel.free, clock_.now_) +
-                     shares_[c] * static_cast<double>(bytes) / channel.rate.bytes_per_second;
-      end = std::max(end, channel.free + static_cast<double>(rounds) * channel.rate.latency_seconds);
-    }
-    return end;
-  }
+  double start(int64_t bytes, int64_t rounds) override { return move(bytes, rounds, &Channel::free); }
+  double start_receive(int64_t bytes) override { return move(bytes, 1, &Channel::received); }
   bool has_passed(double second) const override { return second <= clock_.now_; }
   void wait_until(double second) override {
     if (has_passed(second)) return;
@@ -58,6 +45,22 @@ class PlannedClock::GroupLink final : public PlannedLink {
   }
 
  private:
+  double move(int64_t bytes, int64_t rounds, double Channel::*way) {
+    double end = clock_.now_;
+    for (size_t c = 0; c < shares_.size(); ++c) {
+      if (shares_[c] == 0) continue;
+      Channel& channel = clock_.channels_[c];
+      if (channel.rate.bytes_per_second == 0) {
+        channel.is_missed = true;
+        continue;
+      }
+      channel.*way = std::max(channel.*way, clock_.now_) +
+                     shares_[c] * static_cast<double>(bytes) / channel.rate.bytes_per_second;
+      end = std::max(end, channel.*way + static_cast<double>(rounds) * channel.rate.latency_seconds);
+    }
+    return end;
+  }
+
   PlannedClock& clock_;
   std::array<double, 2> shares_;  // of the bytes that a rank sends: inside the node, between nodes
 };
@@ -112,9 +115,9 @@ void PlannedClock::compute(double seconds) {
   while (seconds > 0) {
     double share = 1, until = std::numeric_limits<double>::infinity();
     for (const Channel& channel : channels_) {
-      if (channel.free <= now_) continue;
-      share *= channel.rate.compute_share;
-      until = std::min(until, channel.free);
+      for (const double end : {channel.free, channel.received})
+        if (end > now_) until = std::min(until, end);
+      if (std::max(channel.free, channel.received) > now_) share *= channel.rate.compute_share;
     }
     const double most = (until - now_) * share;
     if (!(most < seconds)) {

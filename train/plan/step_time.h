@@ -15,7 +15,8 @@
 
 namespace ripstop {
 
-/// The clock of one rank: kernels run one after another, messages of a kind of link too, and both at once. A
+/// The clock of one rank: kernels run one after another, messages of a kind of link and way too, and all at
+/// once. A message to this rank begins as soon as it starts to receive: the other rank is never late. A
 /// kernel takes FLOPs / rate or bytes / rate, with the rate of the kernel's measured sizes that are nearest
 /// (a mean of logarithms by distance^-4); without measured ones the longer of FLOPs and bytes.
 class PlannedClock final : public KernelObserver {
@@ -38,7 +39,8 @@ class PlannedClock final : public KernelObserver {
   struct Channel {
     const char* name;
     LinkRate rate;
-    double free = 0;  ///< the second from which on no message moves
+    double free = 0;      ///< the second from which on this rank sends nothing
+    double received = 0;  ///< and receives no message
     bool is_missed = false;
   };
   class GroupLink;

@@ -144,6 +144,38 @@ TEST(StepTime, LatencyCountsForEachRoundOfMessages) {
   EXPECT_GT(seconds, 0.8 * rounds);  // only a gather beside a sum may overlap
 }
 
+// A message that arrives takes as long as one that leaves, and both move at once beside computing.
+TEST(StepTime, MessagesOfTwoRanksMoveBothWaysAtOnce) {
+  Rates rates = rates_of(1e9, kFree, 1e6);
+  rates.inside_node->latency_seconds = 0.25;
+  PlannedClock clock(rates, {2, 1, 1}, 0, DeviceKind::kCpu);
+  const auto group = make_planned_communicator("replicate", 0, 2, DeviceKind::kCpu, {},
+                                               &clock.link({.name = kReplicateAxis, .rank = 0, .size = 2}));
+  const Stream stream(Device::meta(DeviceKind::kCpu));
+  const Tensor x{nullptr, DType::kFloat32, {250'000}, stream.device()};  // a second
+  Pending receive = group->start_receive(stream, x, 1);
+  Pending send = group->start_send(stream, x, 1);
+  EXPECT_FALSE(receive.poll());
+  clock.run({.kernel = "linear", .dtype = DType::kFloat32, .flops = 500'000'000}, [] {});
+  EXPECT_EQ(clock.seconds(), 0.5);
+  send.wait();
+  EXPECT_EQ(clock.seconds(), 1.25);
+  EXPECT_TRUE(receive.poll());
+  receive.wait();
+  EXPECT_EQ(clock.exposed_seconds(), 0.75);
+  Pending first = group->start_receive(stream, x, 1), second = group->start_receive(stream, x, 1);
+  second.wait();
+  EXPECT_EQ(clock.seconds(), 1.25 + 2.25) << "one after another";
+  first.wait();
+  EXPECT_EQ(clock.seconds(), 3.5);
+  // Beside either way, computing gets its share of the host.
+  rates.inside_node->compute_share = 0.5;
+  PlannedClock shared(rates, {2, 1, 1}, 0, DeviceKind::kCpu);
+  shared.link({.name = kReplicateAxis, .rank = 0, .size = 2}).start_receive(1'000'000);
+  shared.run({.kernel = "linear", .dtype = DType::kFloat32, .flops = 750'000'000}, [] {});
+  EXPECT_EQ(shared.seconds(), 1.25);
+}
+
 // With 4 fsdp ranks on 2 nodes a rank sends one third to its own node; a library's ring crosses with all.
 TEST(StepTime, LinksBetweenNodesCarryTheirPart) {
   PlanRequest request = small_request({1, 4, 1});
