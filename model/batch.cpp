@@ -18,16 +18,18 @@ int64_t longest(std::span<const int32_t> offset) {
 }  // namespace
 
 BatchMemory::BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count,
-                         int64_t sequence_length)
+                         int64_t sequence_length, int64_t batches)
     : capacity_rows_(sequence_count * sequence_length),
       sequence_length_(sequence_length),
-      memory_(device, ledger, MemoryCategory::kActivations, 4 * (kArrays * capacity_rows_ + 1)) {}
+      batches_(batches),
+      memory_(device, ledger, MemoryCategory::kActivations, 4 * batches * (kArrays * capacity_rows_ + 1)) {}
 
 Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens) {
   const int64_t rows = sequence_count * sequence_length_;
   RIPSTOP_CHECK(rows <= capacity_rows_, "{} rows in memory for {}", rows, capacity_rows_);
+  const int64_t first = next_++ % batches_ * (kArrays * capacity_rows_ + 1);
   const auto array = [&](int64_t number, int64_t count) {
-    return tensor_in(memory_, 4 * number * capacity_rows_, DType::kInt32, {count});
+    return tensor_in(memory_, 4 * (first + number * capacity_rows_), DType::kInt32, {count});
   };
   Batch batch{.token = array(0, rows),
               .position = array(1, rows),

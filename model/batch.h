@@ -35,13 +35,15 @@ struct Batch {
   int64_t rows() const { return token.count(); }
 };
 
-/// Owns device memory for B sequences of T positions, with any number of documents and targets.
+/// Owns device memory for `batches` batches of B sequences of T positions, with any number of documents and
+/// targets.
 class BatchMemory {
  public:
-  BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length);
+  BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length,
+              int64_t batches = 1);
 
   /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
-  /// previous batch. On kMeta only the numbers of targets and of the longest document's rows are read;
+  /// oldest of the last `batches` batches. On kMeta only the numbers of targets and of the longest document's rows are read;
   /// without them every row has a target, and a sequence is a document, as a plan of memory assumes. Throws
   /// Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
@@ -49,6 +51,7 @@ class BatchMemory {
  private:
   int64_t capacity_rows_;
   int64_t sequence_length_;
+  int64_t batches_, next_ = 0;
   Buffer memory_;
   std::vector<int32_t> host_;  ///< token_order, target_row and target
 };

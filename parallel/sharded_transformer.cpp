@@ -1,84 +1,183 @@
 #include "parallel/sharded_transformer.h"
 
+#include <algorithm>
+
 namespace ripstop {
 
-// One micro-batch, forward and backward. A unit is whole only while its layer computes: `enter` waits for its
-// weights and starts to gather the next unit, `leave` frees the weights unless one of the next two visits
-// uses the unit, and `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run
-// while layers compute. A layer's backward recomputes what its forward did not keep.
-void ShardedTransformer::forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total) {
-  Context context = this->context(arena, &batch.place);
-  const Visits visits = training_visits();
-  const size_t layers = model_.blocks.size(), top = layers + 1;
-  Frame pass(arena);
-  const int64_t rows = batch.rows();
-  Residual residual = allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size,
-                                        options_.compute, options_.recompute);
-  std::vector<Frame> frames;
-  std::vector<Block::Saved> saved;
-
-  enter(visits, 0);
-  model_.embedding.forward(context, batch.token, residual.branch);  // begins the residual stream
-  leave(visits, 0);
-
-  for (size_t layer = 0; layer < layers; ++layer) {
-    enter(visits, layer + 1);
-    frames.emplace_back(arena);  // holds what this layer keeps for its backward
-    saved.push_back(model_.blocks[layer].allocate(context, rows, options_.compute, options_.recompute));
-    model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved[layer]);
-    leave(visits, layer + 1);
-  }
-
-  // The head runs forward and backward at once, so its logits need not stay. The branch is the last input
-  // that it reads, so the memory of the branch then takes the gradient of the residual stream.
-  const Tensor dresidual = residual.branch;
-  enter(visits, top);
-  {
-    Frame frame(arena);
-    const HeadLoss::Saved head = model_.head.allocate(context, rows, options_.compute);
-    begin_gradients(context, visits[top]);
-    model_.head.forward_backward(context, batch, model_.output(), residual, head, total, dresidual);
-  }
-  leave(visits, top);
-  reduce_gradients(visits[top], last && visits[top] != visits.back());  // a tied table is reduced again below
-
-  for (size_t layer = layers; layer-- > 0;) {
-    const size_t visit = 2 * top - (layer + 1);
-    enter(visits, visit);
-    begin_gradients(context, visits[visit]);
-    model_.blocks[layer].backward(context, batch, model_.angle(), saved[layer], dresidual, below(layer));
-    frames.pop_back();  // frees this layer's activations for the backward below
-    leave(visits, visit);
-    reduce_gradients(visits[visit], last);
-  }
-
-  begin_gradients(context, visits.back());  // no weights are gathered: this gradient does not depend on them
-  model_.embedding.backward(context, batch, dresidual);
-  reduce_gradients(visits.back(), last);
+// One step: the forward and the backward of each micro-batch in this rank's stage, in the order of the
+// pipeline's clock; `links` moves what is between the stages. Without a pipeline, the stage has all layers, and
+// each backward follows its forward.
+bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Tensor& total) {
+  Frame step(arena);
+  Context context = this->context(arena);
+  auto [links, in_flight, program] = begin_pass(context, batches, /*training=*/true);
+  for (FsdpUnit& unit : units_) unit.begin_step();  // its first gradient overwrites the last step's
+  const bool is_whole = links.run(program, [&](const PipelineAction& action) {
+    const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
+    InFlight& micro = in_flight[static_cast<size_t>(action.micro_batch) % in_flight.size()];
+    if (action.direction == Direction::kForward) {
+      micro.batch = batches.load(action.micro_batch);
+      forward(arena, micro, links);
+      return true;
+    }
+    const bool last = action.micro_batch + 1 == batches.count;
+    backward(arena, micro, links, last, total);
+    return last || mesh_.sizes().pipeline > 1 || !batches.gives_up(action.micro_batch + 1);
+  });
   finish_reductions();
+  if (is_whole)
+    sum_shared(context);
+  else
+    drop_visits();
+  return is_whole;
 }
 
-// The unit "vocabulary", which has a tied table, is visited first and last.
-ShardedTransformer::Visits ShardedTransformer::forward_visits() const {
-  Visits visits;
-  const size_t units = is_frozen() ? first_trained_ : table_.size();
-  for (size_t unit = 0; unit < units; ++unit) visits.units.push_back(unit);
-  if (config_.tie_word_embeddings) visits.units.push_back(0);
-  visits.with_weights = visits.units.size();
-  return visits;
+// A unit is whole only while its layer computes: `enter` waits for its weights and starts to gather the unit of
+// the next visit, `leave` frees the weights unless one of the next two visits uses the unit, and
+// `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run while layers compute.
+void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& links) {
+  Context context = this->context(arena, &micro.batch.place);
+  micro.boundary = stage_.is_first ? links.take() : links.arrived(Direction::kForward);
+  Residual& residual = micro.residual;
+  residual.branch = links[micro.boundary];
+  residual.sum = {};
+  if (stage_.is_first) {
+    enter(0);
+    model_.embedding.forward(context, micro.batch.token, residual.branch);  // begins the residual stream
+    leave();
+  }
+  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer) {
+    enter(layer + 1);
+    model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual,
+                                 micro.saved[layer - stage_.begin()]);
+    leave();
+  }
+  if (stage_.is_last) return;
+  // The next stage begins with the whole stream, rounded once, as a norm would round it.
+  const Tensor &sum = residual.sum, &branch = residual.branch;
+  reduce_pieces(stream_, {{sum.data, sum.dtype}, {branch.data, branch.dtype}}, branch, Reduce::kSum,
+                Accumulate::kNo);
+  links.put(Direction::kForward, micro.boundary);
 }
 
-ShardedTransformer::Visits ShardedTransformer::training_visits() const {
-  Visits visits = forward_visits();
-  for (size_t unit = model_.blocks.size() + 1; unit-- > 0;) visits.units.push_back(unit);
-  visits.with_weights = visits.units.size() - 1;
-  return visits;
+// A layer's backward recomputes what its forward did not keep. The head runs forward and backward at once, so
+// its logits need not stay. The branch is the last input that it reads, so the memory of the branch then takes
+// the gradient of the residual stream.
+void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last,
+                                  const Tensor& total) {
+  Context context = this->context(arena, &micro.batch.place);
+  if (!stage_.is_last) micro.boundary = links.arrived(Direction::kBackward);
+  const Tensor dresidual = links[micro.boundary];
+  if (stage_.is_last) {
+    enter(head_unit());
+    {
+      Frame frame(arena);
+      const HeadLoss::Saved head = model_.head.allocate(context, micro.batch.rows(), options_.compute);
+      begin_gradients(context, head_unit());
+      model_.head.forward_backward(context, micro.batch, model_.output(), micro.residual, head, total,
+                                   dresidual);
+    }
+    leave();
+    // A tied table is reduced again below, if the embedding is here, too.
+    reduce_gradients(head_unit(), last && !(stage_.is_first && head_unit() == 0));
+  }
+  for (size_t layer = stage_.end(); layer-- > stage_.begin();) {
+    enter(layer + 1);
+    begin_gradients(context, layer + 1);
+    model_.blocks[layer].backward(context, micro.batch, model_.angle(), micro.saved[layer - stage_.begin()],
+                                  dresidual, below(layer));
+    leave();
+    reduce_gradients(layer + 1, last);
+  }
+  if (!stage_.is_first) return links.put(Direction::kBackward, micro.boundary);
+  begin_gradients(context, 0);  // no weights are gathered: this gradient does not depend on them
+  model_.embedding.backward(context, micro.batch, dresidual);
+  reduce_gradients(0, last);
+  links.give_back(micro.boundary);
+}
+
+// Forwards alone, one after another, so all blocks and micro-batches use the same Saved.
+void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, const Tensor& total) {
+  Frame pass(arena);
+  Context context = this->context(arena);
+  auto [links, in_flight, program] = begin_pass(context, batches, /*training=*/false);
+  InFlight& micro = in_flight.front();
+  const HeadLoss::Saved head =
+      stage_.is_last ? model_.head.allocate(context, batches.rows, options_.compute) : HeadLoss::Saved{};
+  links.run(program, [&](const PipelineAction& action) {
+    micro.batch = batches.load(action.micro_batch);
+    forward(arena, micro, links);
+    if (!stage_.is_last) return true;
+    enter(head_unit());
+    model_.head.forward(context, micro.batch, model_.output(), micro.residual, head, total);
+    leave();
+    links.give_back(micro.boundary);
+    return true;
+  });
+}
+
+PipelineSizes ShardedTransformer::pipeline_sizes(int64_t micro_batches, bool training) const {
+  return {.ranks = mesh_.sizes().pipeline,
+          .micro_batches = micro_batches,
+          .ahead = options_.pipeline_ahead,
+          .backward = training};
+}
+
+int64_t ShardedTransformer::most_in_flight() const {
+  const PipelineSizes many = pipeline_sizes(2 * mesh_.sizes().pipeline, /*training=*/true);
+  return ripstop::most_in_flight(pipeline_actions(many, mesh_.coordinates().pipeline));
+}
+
+ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const StepBatches& batches,
+                                                        bool training) {
+  const PipelineSizes sizes = pipeline_sizes(batches.count, training);
+  const int64_t rank = mesh_.coordinates().pipeline, rows = context.tensor.local_rows(batches.rows);
+  const Recompute recompute = training ? options_.recompute : Recompute::kNone;
+  const Shape stream{rows, config_.hidden_size};
+  Pass pass{.links = PipelineLinks(context, mesh_, stream, options_.compute),
+            .in_flight = {},
+            .program = pipeline_program(sizes, rank)};
+  Residual residual;
+  if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(options_.compute, stream);
+  const auto allocate = [&](size_t layer) {
+    return model_.blocks[layer].allocate(context, batches.rows, options_.compute, recompute);
+  };
+  const int64_t slots = training ? ripstop::most_in_flight(pipeline_actions(sizes, rank)) : 1;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    InFlight& micro = pass.in_flight.emplace_back(InFlight{.residual = residual});
+    for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer)
+      micro.saved.push_back(training || micro.saved.empty() ? allocate(layer) : micro.saved.front());
+  }
+  begin_visits(pass.program);
+  return pass;
+}
+
+// The unit "vocabulary", which has a tied table, is visited by the embedding and by the head.
+void ShardedTransformer::begin_visits(std::span<const PipelineOperation> program) {
+  visits_.clear();
+  visit_ = 0;
+  const bool trains = std::ranges::any_of(
+      program, [](const PipelineOperation& each) { return each.kind == PipelineOperation::Kind::kBackward; });
+  for (const PipelineOperation& each : program) {
+    if (each.kind == PipelineOperation::Kind::kForward) visit_forward();
+    const bool turns = stage_.is_last && each.kind == (trains ? PipelineOperation::Kind::kBackward
+                                                              : PipelineOperation::Kind::kForward);
+    if (turns) visits_.push_back({head_unit(), trains ? " forward and backward" : " forward"});
+    if (each.kind != PipelineOperation::Kind::kBackward) continue;
+    for (size_t layer = stage_.end(); layer-- > stage_.begin();) visits_.push_back({layer + 1, " backward"});
+  }
+}
+
+void ShardedTransformer::visit_forward() {
+  if (stage_.is_first) visits_.push_back({0, " forward"});
+  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer)
+    visits_.push_back({layer + 1, " forward"});
 }
 
 // The unit with the adapters of `unit`, if `unit` is a layer (number 1, 2, ... of parameter_table).
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
-  return first_trained_ + unit - 1;
+  return model_.blocks.size() + (config_.tie_word_embeddings ? 1 : 2) + unit - 1;
 }
 
 // The unit whose gradients a visit of `unit` writes, if any.
@@ -88,47 +187,56 @@ std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
 
 template <class Body>
 void ShardedTransformer::each_unit(size_t unit, Body body) {
-  body(units_[unit]);
-  if (const auto adapters = adapters_of(unit)) body(units_[*adapters]);
+  body(unit_at(unit));
+  if (const auto adapters = adapters_of(unit)) body(unit_at(*adapters));
 }
 
-// Returns a name for profilers, such as "layers.3 backward".
-std::string ShardedTransformer::visit_name(const Visits& visits, size_t visit) const {
-  const size_t head = model_.blocks.size() + 1;
-  const char* pass = visit < head || visits.units.size() == visits.with_weights ? " forward"
-                     : visit > head                                             ? " backward"
-                                                                                : " forward and backward";
-  return table_[visits[visit]].name + pass;
-}
-
-void ShardedTransformer::enter(const Visits& visits, size_t visit) {
-  visit_range_.emplace(stream_, visit_name(visits, visit));
+void ShardedTransformer::enter(size_t unit) {
+  RIPSTOP_CHECK(visit_ < visits_.size() && visits_[visit_].unit == unit, "visit {} is not of {}", visit_,
+                whole_table_[unit].name);
+  visit_range_.emplace(stream_, whole_table_[unit].name + visits_[visit_].pass);
   poll();
-  const auto unshard = [](FsdpUnit& unit) { unit.unshard(); };
-  each_unit(visits[visit], unshard);
+  const auto unshard = [](FsdpUnit& each) { each.unshard(); };
+  each_unit(unit, unshard);
   // Start the next gather before this wait, so that it runs while this layer computes.
-  if (visit + 1 < visits.with_weights) each_unit(visits[visit + 1], unshard);
-  each_unit(visits[visit], [](FsdpUnit& unit) { unit.wait(); });
+  if (visit_ + 1 < visits_.size()) each_unit(visits_[visit_ + 1].unit, unshard);
+  each_unit(unit, [](FsdpUnit& each) { each.wait(); });
 }
 
 // Frees the weights of a unit, unless one of the next two visits uses the unit, such as the last block: only
 // the head comes between its forward and its backward.
-void ShardedTransformer::leave(const Visits& visits, size_t visit) {
+void ShardedTransformer::leave() {
   visit_range_.reset();
   poll();
-  for (size_t soon = visit + 1; soon <= visit + 2 && soon < visits.with_weights; ++soon)
-    if (visits[soon] == visits[visit]) return;
-  each_unit(visits[visit], [](FsdpUnit& unit) { unit.reshard(); });
+  const size_t unit = visits_[visit_++].unit;
+  for (size_t soon = visit_; soon < std::min(visit_ + 2, visits_.size()); ++soon)
+    if (visits_[soon].unit == unit) return;
+  each_unit(unit, [](FsdpUnit& each) { each.reshard(); });
 }
 
-void ShardedTransformer::begin_gradients(Context& context, size_t unit) {
-  if (const auto trained = trained_of(unit)) units_[*trained].begin_gradients(context);
+// Frees the weights that were gathered for visits of a step that is given up.
+void ShardedTransformer::drop_visits() {
+  for (const Visit& visit : std::span(visits_).subspan(visit_, 2))
+    each_unit(visit.unit, [](FsdpUnit& unit) {
+      unit.unshard();
+      unit.wait();
+      unit.reshard();
+    });
+}
+
+void ShardedTransformer::begin_gradients(Context& context, size_t visited) {
+  const auto trained = trained_of(visited);
+  if (!trained) return;
+  const size_t unit = numbers_[*trained];
+  // A unit's gradients of two micro-batches may follow each other: those of a tied table, or of a stage's only layer.
+  if (reduction_.open && reduction_.unit == unit) finish_reduction();
+  units_[unit].begin_gradients(context);
 }
 
 void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const auto trained = trained_of(visited);
   if (!trained) return;
-  const size_t unit = *trained;
+  const size_t unit = numbers_[*trained];
   const ProfilerRange range(stream_, table_[unit].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
@@ -158,7 +266,7 @@ void ShardedTransformer::start_sum() {
   while (sum_slots_ != nullptr && std::ssize(summing_) >= kUnitSlots) finish_oldest_sum();
   FsdpUnit& unit = units_[reduction_.unit];
   unit.start_sum();
-  if (unit.completes_on() != nullptr) start_norm(reduction_.unit);
+  if (unit.completes_on() != nullptr && !is_shared(reduction_.unit)) start_norm(reduction_.unit);
   summing_.push_back(reduction_.unit);
 }
 
@@ -166,7 +274,7 @@ void ShardedTransformer::finish_oldest_sum() {
   FsdpUnit& unit = units_[summing_.front()];
   const bool on_host = unit.completes_on() == nullptr;
   unit.finish_sum();
-  if (on_host) start_norm(summing_.front());
+  if (on_host && !is_shared(summing_.front())) start_norm(summing_.front());
   summing_.pop_front();
 }
 
@@ -186,6 +294,31 @@ void ShardedTransformer::start_norm(size_t unit) {
                  *units_[unit].completes_on());
 }
 
+// Whether two stages hold the unit: the first and the last one of a pipeline train a tied table.
+bool ShardedTransformer::is_shared(size_t unit) const {
+  return mesh_.sizes().pipeline > 1 && config_.tie_word_embeddings && !is_frozen() && places_[unit] == 0;
+}
+
+// Adds the two gradients of a tied table, so that both holders have the same sum. The norm counts the first.
+void ShardedTransformer::sum_shared(Context& context) {
+  if (mesh_.sizes().pipeline == 1 || !config_.tie_word_embeddings || is_frozen()) return;
+  Communicator& axis = mesh_.pipeline();
+  Frame frame(context.arena);
+  std::vector<Exchange> exchanges;
+  if (stage_.is_first || stage_.is_last) {
+    const Tensor& own = units_.front().gradient();
+    const int64_t other = stage_.is_first ? axis.size() - 1 : 0;
+    exchanges.push_back(
+        {.send = own,
+         .to = other,
+         .receive = context.arena.allocate(own.dtype, own.shape, MemoryCategory::kCommunication),
+         .from = other});
+  }
+  axis.start_exchanges(stream_, exchanges).wait();
+  for (const Exchange& each : exchanges) add(context, each.receive, each.send);
+  if (stage_.is_first) start_norm(0);
+}
+
 // Back ends on the host need calls to make progress.
 void ShardedTransformer::poll() {
   if (reduction_.open) units_[reduction_.unit].poll();
@@ -196,10 +329,11 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Context context = this->context(arena);
   Frame frame(arena);
   sum_replicated(context);
-  if (mesh_.replicate().rank() != 0) return;
+  if (mesh_.replicate().rank() != 0 || trained_units().empty()) return;
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
-    if (const int64_t alike = units[u].replicated_in_shard(); alike > 0)
+    if (const int64_t alike = units[u].replicated_in_shard();
+        alike > 0 && (stage_.is_first || !is_shared(first_trained_ + u)))
       norm_->take_replicated(context, u, units[u].gradient().row_range(0, alike));
   norm_->finish(context, total);
 }
@@ -229,24 +363,25 @@ void ShardedTransformer::sum_replicated(Context& context) {
 
 // Runs forward without a later backward, so all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
-  const Visits visits = forward_visits();
+  RIPSTOP_CHECK(mesh_.sizes().pipeline == 1, "a pipeline scores no tokens");
+  begin_visits({{PipelineOperation{}}});
   Frame pass(context.arena);
   const int64_t rows = token.count();
   Residual residual = allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size,
                                         options_.compute, Recompute::kNone);
   const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
 
-  enter(visits, 0);
+  enter(0);
   model_.embedding.forward(context, token, residual.branch);
-  leave(visits, 0);
+  leave();
   for (size_t layer = 0; layer < model_.blocks.size(); ++layer) {
-    enter(visits, layer + 1);
+    enter(layer + 1);
     block(layer, residual, saved);
-    leave(visits, layer + 1);
+    leave();
   }
-  enter(visits, visits.units.size() - 1);
+  enter(head_unit());
   head(residual, model_.head.allocate(context, rows, options_.compute));
-  leave(visits, visits.units.size() - 1);
+  leave();
 }
 
 void ShardedTransformer::forward_batch(Context& context, const Batch& batch, HeadBody head) {
@@ -254,13 +389,6 @@ void ShardedTransformer::forward_batch(Context& context, const Batch& batch, Hea
     model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
   };
   forward_only(context, batch.token, block, head);
-}
-
-void ShardedTransformer::evaluate(Arena& arena, const Batch& batch, const Tensor& total) {
-  Context context = this->context(arena);
-  forward_batch(context, batch, [&](Residual& residual, const HeadLoss::Saved& saved) {
-    model_.head.forward(context, batch, model_.output(), residual, saved, total);
-  });
 }
 
 void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& logits) {

@@ -12,6 +12,8 @@
 #include "parallel/device_mesh.h"
 #include "parallel/fsdp_unit.h"
 #include "parallel/gradient_norm.h"
+#include "parallel/pipeline_links.h"
+#include "parallel/stage_split.h"
 
 namespace ripstop {
 
@@ -28,13 +30,29 @@ struct ShardingOptions {
   int64_t head_chunk_rows = HeadLoss::kChunkRows;
   bool training = true;  ///< false: no gradients, and the tensor axis does not cut the rows
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
+  /// Layers of each stage of the pipeline; empty: as split_stages() cuts a model with targets in every row.
+  std::vector<int64_t> stage_layers = {};
+  /// PipelineSizes::ahead.
+  double pipeline_ahead = 1;
+};
+
+/// The micro-batches of a step of this data rank, or of an evaluation. The functions are borrowed.
+struct StepBatches {
+  int64_t count = 1;
+  int64_t rows = 0;  ///< N of each micro-batch
+  /// Returns micro-batch `number`. Called once for each, in ascending order. The last
+  /// ShardedTransformer::most_in_flight() batches must stay valid.
+  FunctionRef<Batch(int64_t number)> load;
+  /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, if
+  /// there is no pipeline. True ends the step; all ranks must return the same value.
+  FunctionRef<bool(int64_t done)> gives_up;
 };
 
 /// Slots in each SlotPool: one for the unit that computes, one for a unit that is gathered or reduced.
 inline constexpr int64_t kUnitSlots = 2;
 
-/// A transformer whose parameters are sharded over the fsdp axis and sliced over the tensor axis. Owns the
-/// layers, the units and their slots; activations lie in the caller's arena. All members that compute are
+/// A transformer whose layers are cut into stages over the pipeline axis, and whose parameters are sharded over
+/// the fsdp axis and sliced over the tensor axis. Owns the layers, the units of this rank's stage and their slots; activations lie in the caller's arena. All members that compute are
 /// collective over the mesh.
 class ShardedTransformer {
  public:
@@ -49,21 +67,18 @@ class ShardedTransformer {
   /// Fills only the weights of `units`, which belong to this model.
   void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
-  /// Begins a step: the next gradients overwrite the old ones.
-  void begin_step();
-
-  /// Runs one micro-batch forward and backward. Adds the loss of this rank's targets to total [1] float64,
-  /// and the gradient of this loss to the shards. With `last`, the last micro-batch of the step, also sums
-  /// the shards over the replicas. Read this function first.
-  void forward_backward(Arena& arena, const Batch& batch, bool last, const Tensor& total);
+  /// Runs the micro-batches of a step forward and backward. Adds the loss of this rank's targets to total [1]
+  /// float64. The shards' gradients, summed over the replicas, become the gradient of this loss. Returns
+  /// false if batches.gives_up ended the step; the gradients are then incomplete. Read this function first.
+  bool run(Arena& arena, const StepBatches& batches, const Tensor& total);
 
   /// Completes the gradients of the step. Sums the gradients of replicated parameters over the tensor axis,
   /// and adds the squared norm of this rank's shards to total [1] float64. In the sum of `total` over the
   /// world, each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
-  /// Runs forward only. Adds the loss of this rank's targets to total [1] float64.
-  void evaluate(Arena& arena, const Batch& batch, const Tensor& total);
+  /// Runs forward only. Adds the loss of this rank's targets to total [1] float64. Does not call gives_up.
+  void evaluate(Arena& arena, const StepBatches& batches, const Tensor& total);
 
   /// Runs forward only. Writes logits [N, V / t] float32 of this rank's slice of the vocabulary for all N
   /// rows.
@@ -92,9 +107,17 @@ class ShardedTransformer {
   /// their backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
-  /// All units of the model, in the order of unit_table.
+  /// All units of this rank's stage, in the order of table().
   std::vector<FsdpUnit>& units() { return units_; }
+  /// The rows of whole_table() that this rank's stage has, and the places of these rows there.
   const std::vector<UnitSpec>& table() const { return table_; }
+  const std::vector<size_t>& places() const { return places_; }
+  /// The model's unit_table().
+  const std::vector<UnitSpec>& whole_table() const { return whole_table_; }
+  const StageSplit& split() const { return split_; }
+  const Stage& stage() const { return stage_; }
+  /// The most micro-batches whose forward has begun and whose backward has not ended.
+  int64_t most_in_flight() const;
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
   std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
@@ -108,17 +131,33 @@ class ShardedTransformer {
   }
 
  private:
-  /// Units of parameter_table in the order of a pass over the layers; a visit includes the unit's adapters.
-  /// Only the first `with_weights` visits need weights: the embedding's backward, the last visit of a
-  /// training pass, only writes the gradient.
-  struct Visits {
-    std::vector<size_t> units;
-    size_t with_weights = 0;
-    size_t operator[](size_t visit) const { return units[visit]; }
-    size_t back() const { return units.back(); }
+  /// One use of a gathered unit of parameter_table, with its adapters.
+  struct Visit {
+    size_t unit;
+    const char* pass;  ///< for profilers: "forward", ...
   };
-  Visits forward_visits() const;
-  Visits training_visits() const;
+  /// A micro-batch from the begin of its forward to the end of its backward.
+  struct InFlight {
+    Batch batch = {};
+    size_t boundary = 0;  ///< the buffer of `links` that has the branch, later the gradient of the stream
+    Residual residual = {};
+    std::vector<Block::Saved> saved = {};  ///< of each layer of the stage
+  };
+  /// Memory of a pass over micro-batches, in the arena frame of the pass.
+  struct Pass {
+    PipelineLinks links;
+    std::vector<InFlight> in_flight;
+    std::vector<PipelineOperation> program;
+  };
+  size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
+  PipelineSizes pipeline_sizes(int64_t micro_batches, bool training) const;
+  Pass begin_pass(Context& context, const StepBatches& batches, bool training);
+  void begin_visits(std::span<const PipelineOperation> program);
+  void visit_forward();
+  void forward(Arena& arena, InFlight& micro, PipelineLinks& links);
+  void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
+  bool is_shared(size_t unit) const;
+  void sum_shared(Context& context);
   using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
@@ -128,13 +167,13 @@ class ShardedTransformer {
   std::optional<size_t> trained_of(size_t unit) const;
   template <class Body>
   void each_unit(size_t unit, Body body);
-  bool is_frozen() const { return first_trained_ > 0; }
+  bool is_frozen() const { return options_.lora.any(); }
   // Whether the gradient of the layer's input is needed: below the first layer there is only the embedding,
   // which may be frozen.
   InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
-  std::string visit_name(const Visits& visits, size_t visit) const;
-  void enter(const Visits& visits, size_t visit);
-  void leave(const Visits& visits, size_t visit);
+  void enter(size_t unit);
+  void leave();
+  void drop_visits();
   void begin_gradients(Context& context, size_t unit);
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
@@ -142,12 +181,18 @@ class ShardedTransformer {
   void finish_oldest_sum();
   void finish_reductions();
   void start_norm(size_t unit);
+  FsdpUnit& unit_at(size_t place) { return units_[numbers_[place]]; }
   void poll();
 
   ModelConfig config_;
   ShardingOptions options_;
   DeviceMesh& mesh_;
   const Stream& stream_;
+  std::vector<UnitSpec> whole_table_;
+  StageSplit split_;
+  Stage stage_;
+  std::vector<size_t> places_;
+  std::vector<size_t> numbers_;  ///< the unit in `units_` of each row of whole_table_ that this rank has
   std::vector<UnitSpec> table_;
   size_t first_trained_;
   std::unique_ptr<TensorAxis> tensor_axis_;
@@ -156,6 +201,9 @@ class ShardedTransformer {
   std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
+  /// Visits of the pass under way, and the number of those that have ended.
+  std::vector<Visit> visits_;
+  size_t visit_ = 0;
   std::optional<ProfilerRange> visit_range_;
 
   /// The unit whose reduction over the fsdp axis is under way. `sum_is_due`: its sum over the replicas must

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "model/core/rounding.h"
 #include "model/initialize.h"
@@ -46,6 +47,18 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
   return slots;
 }
 
+StageSplit stages_of(const ModelConfig& config, const DeviceMesh& mesh, const ShardingOptions& options) {
+  StageSplit split = split_stages(config, options.sequence_length, /*target_share=*/1, mesh.sizes().pipeline,
+                                  /*stages_per_rank=*/1);
+  return options.stage_layers.empty() ? split : with_layers(std::move(split), options.stage_layers);
+}
+
+std::vector<UnitSpec> rows_at(const std::vector<UnitSpec>& table, const std::vector<size_t>& places) {
+  std::vector<UnitSpec> rows;
+  for (const size_t place : places) rows.push_back(table[place]);
+  return rows;
+}
+
 }  // namespace
 
 ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream,
@@ -54,7 +67,12 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       options_(options),
       mesh_(mesh),
       stream_(stream),
-      table_(unit_table(config, options.lora)),
+      whole_table_(unit_table(config, options.lora)),
+      split_(stages_of(config, mesh, options)),
+      stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
+      places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
+      numbers_(whole_table_.size()),
+      table_(rows_at(whole_table_, places_)),
       first_trained_(static_cast<size_t>(
           std::count_if(table_.begin(), table_.end(), [](const UnitSpec& unit) { return unit.frozen; }))),
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
@@ -93,11 +111,12 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                           .training = options.training};
   units_.reserve(table_.size());
   for (size_t u = 0; u < table_.size(); ++u) {
+    numbers_[places_[u]] = u;
     resources.weight_slots = table_[u].frozen ? frozen_slots_.get() : weight_slots_.get();
-    units_.emplace_back(table_[u], model_.parameters(u), tensor_count, tensor_index, resources);
+    units_.emplace_back(table_[u], model_.parameters(places_[u]), tensor_count, tensor_index, resources);
   }
   memory_->check_all_taken();
-  if (options.training)
+  if (options.training && !trained_units().empty())
     norm_.emplace(stream, ledger, trained_units().size(),
                   divide_up(slots.largest, mesh.fsdp_gather().size()));
 }
@@ -119,10 +138,6 @@ void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
                          box.columns, host.data() + box.offset + row * box.stride - begin);
       unit.set_shard(first, host);
     }
-}
-
-void ShardedTransformer::begin_step() {
-  for (FsdpUnit& unit : units_) unit.begin_step();
 }
 
 void ShardedTransformer::weights_changed(Arena& arena) {

@@ -12,6 +12,9 @@ namespace ripstop {
 struct Stage {
   int64_t number = 0, first_layer = 0, layers = 0;
   bool is_first = true, is_last = true;
+  /// The layers are [begin(), end()).
+  size_t begin() const { return static_cast<size_t>(first_layer); }
+  size_t end() const { return static_cast<size_t>(first_layer + layers); }
   bool operator==(const Stage&) const = default;
 };
 

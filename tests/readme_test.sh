@@ -55,7 +55,7 @@ for page in "${pages[@]}"; do
     if [[ $'\n'$(<"$file")$'\n' != *$'\n'"$block"$'\n'* ]]; then complain "$page: the quote of $file differs from the file"; fi
   done < <(sed -n 's/^<!-- quote: \(.*\) -->$/\1/p' "$page")
 
-  # Links lead to files, from the page's folder, and to headings.
+  # Links outside of code lead to files, from the page's folder, and to headings.
   while read -r link; do
     target=${link%%#*}
     if [[ -n $target && ! -e $folder/$target ]]; then
@@ -64,7 +64,7 @@ for page in "${pages[@]}"; do
       target=${target:+$folder/$target}
       anchors "${target:-$page}" | grep -qxF -- "${link#*#}" || complain "$page: links to $link, where no heading has that name"
     fi
-  done < <(grep -oE '\]\([^)]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//' | grep -v '://' || true)
+  done < <(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^)]+\)' | sed -E 's/^\]\(//; s/\)$//' | grep -v '://' || true)
 
   # Whatever in code begins with a folder of the tree is a path; a `*` in it matches something.
   code=$(in_code "$page")

@@ -106,6 +106,7 @@ parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
 parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
 parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
+parallel/pipeline_links.*           tests/train/step/pipeline_ranks_test.cpp
 parallel/round_to_bfloat16.*        tests/parallel/communicator_test.cpp
 parallel/sharded_transformer*       tests/train/step/layout_ranks_test.cpp tests/train/step/parity_ranks_test.cpp
 parallel/staged_communicator.cpp    tests/parallel/mpi_communicator_test.cpp

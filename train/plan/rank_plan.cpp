@@ -23,8 +23,8 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   MemoryLedger ledger;
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
-  const int64_t walked = std::min(request.micro_batches, kWalked);
-  std::array<AxisBytes, kWalked> sent_before;  // bytes sent before each micro-batch
+  const int64_t walked = request.mesh.pipeline > 1 ? request.micro_batches : std::min(request.micro_batches, kWalked);
+  std::vector<AxisBytes> sent_before(std::max<size_t>(3, walked));  // bytes sent before each micro-batch
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,

@@ -13,7 +13,7 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       model_(config, mesh, stream, ledger, options.sharding),
       optimizer_(model_, options.adamw, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sharding.sequence_count,
-                    options.sharding.sequence_length),
+                    options.sharding.sequence_length, model_.most_in_flight()),
       totals_(mesh, stream, ledger, options.data_sets),
       scale_memory_(stream.device(), ledger, MemoryCategory::kActivations, 8),
       arena_(stream.device(), ledger, arena_capacity, mesh.tensor().memory_source()),
@@ -26,24 +26,24 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   Context context = model_.context(arena_);
   totals_.clear();
 
-  model_.begin_step();
   int64_t target_count = 0;
-  for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const ProfilerRange range(stream_, fmt::format("micro-batch {}", micro));
-    Batch batch = batch_memory_.load(stream_, options_.sharding.sequence_count, next(micro));
+  const ShardingOptions& sharding = options_.sharding;
+  const auto load = [&](int64_t micro) {
+    Batch batch = batch_memory_.load(stream_, sharding.sequence_count, next(micro));
     // With D data ranks, sequence j of a step belongs to data rank j mod D.
-    batch.place = {
-        .seed = options_.adamw.seed,
-        .step = numbers.step,
-        .first_sequence = micro * options_.sharding.sequence_count * mesh_.data_ranks() + mesh_.data_rank(),
-        .sequence_step = mesh_.data_ranks(),
-        .sequence_length = options_.sharding.sequence_length};
+    batch.place = {.seed = options_.adamw.seed,
+                   .step = numbers.step,
+                   .first_sequence = micro * sharding.sequence_count * mesh_.data_ranks() + mesh_.data_rank(),
+                   .sequence_step = mesh_.data_ranks(),
+                   .sequence_length = sharding.sequence_length};
     batch.set_loss = totals_.set_loss();
     target_count += batch.target_count;
-    // The last micro-batch also sums over the replicate axis.
-    model_.forward_backward(arena_, batch, micro + 1 == micro_batches, totals_.loss());
-    if (hooks.gives_up && micro + 1 < micro_batches && hooks.gives_up(micro + 1)) return {.given_up = true};
-  }
+    return batch;
+  };
+  const auto gives_up = [&](int64_t done) { return hooks.gives_up && hooks.gives_up(done); };
+  if (!model_.run(arena_, {micro_batches, sharding.sequence_count * sharding.sequence_length, load, gives_up},
+                  totals_.loss()))
+    return {.given_up = true};
   const ProfilerRange range(stream_, "sums and update");
   model_.finish_gradients(arena_, totals_.squared_norm());
   totals_.sum_over_world(arena_, target_count, stop_requested(),

@@ -79,11 +79,13 @@ LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, 
   const Stream& stream = model.context(arena).stream;
   totals.clear();
   int64_t target_count = 0;
-  for (int64_t number = 0; number < batches.count; ++number) {
-    const Batch batch = batch_memory.load(stream, batches.sequence_count, batches.next(number));
+  const auto load = [&](int64_t number) {
+    Batch batch = batch_memory.load(stream, batches.sequence_count, batches.next(number));
     target_count += batch.target_count;
-    model.evaluate(arena, batch, totals.loss());
-  }
+    return batch;
+  };
+  const int64_t rows = batches.sequence_count * model.options().sequence_length;
+  model.evaluate(arena, {batches.count, rows, load, [](int64_t) { return false; }}, totals.loss());
   // stop_requested() is called after this wait, because a signal may come while the device computes.
   stream.synchronize();
   totals.sum_over_world(arena, target_count, stop_requested());

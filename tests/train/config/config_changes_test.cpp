@@ -122,6 +122,8 @@ TEST(ConfigChanges, EveryChangeIsADifference) {
             field->push_back("x");
           else if constexpr (std::is_same_v<decltype(field), std::optional<int64_t>*>)
             *field = field->value_or(0) + 1;
+          else if constexpr (std::is_same_v<decltype(field), std::optional<std::vector<int64_t>>*>)
+            *field = {7};
           else if constexpr (std::is_same_v<decltype(field), std::optional<bool>*>)
             *field = !field->value_or(false);
           else

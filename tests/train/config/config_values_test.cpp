@@ -61,19 +61,19 @@ TEST(ConfigValues, EndTokensAreAnIdOrAList) {
 }
 
 TEST(ConfigValues, LayersOfStagesAreAListOrAuto) {
-  using Layers = std::optional<std::vector<int64_t>>;
+  using Layers = std::vector<int64_t>;
   const auto layers = [](const std::string& value) {
     const RunConfig config = parsed(with("mesh", "pipeline_layers = " + value));
     EXPECT_EQ(parse_run_config(to_toml(config), "written"), config);
     return config.mesh.pipeline_layers;
   };
   EXPECT_EQ(parsed(kSmallest).mesh.pipeline, 1);
-  EXPECT_EQ(parsed(kSmallest).mesh.pipeline_layers, Layers());
-  EXPECT_EQ(layers("\"auto\""), Layers());
-  EXPECT_EQ(layers("[2]"), Layers({2}));
-  EXPECT_EQ(parsed(kSmallest, {"mesh.pipeline_layers=2"}).mesh.pipeline_layers, Layers({2}));
+  EXPECT_EQ(parsed(kSmallest).mesh.pipeline_layers, std::nullopt);
+  EXPECT_EQ(layers("\"auto\""), std::nullopt);
+  EXPECT_EQ(layers("[2]"), Layers{2});
+  EXPECT_EQ(parsed(kSmallest, {"mesh.pipeline_layers=2"}).mesh.pipeline_layers, Layers{2});
   EXPECT_EQ(parsed(with("mesh", "pipeline_layers = [2]"), {"mesh.pipeline_layers=auto"}).mesh.pipeline_layers,
-            Layers());
+            std::nullopt);
   for (const char* value : {"\"even\"", "[2.5]", "true", "2", "[\"2\"]"})
     expect_usage(refusal(with("mesh", "pipeline_layers = " + std::string(value))),
                  "'mesh.pipeline_layers' must be an array of integers or \"auto\", got ");

@@ -51,8 +51,8 @@ const std::regex kKnownNames(
     "(begin|commit) save|save of step [0-9]+( \\(goes on\\))?|"
     "(vocabulary|embedding|head|layers\\.[0-9]+) (forward|backward|forward and backward|reduce)|"
     "(attention|mlp|embedding|head) (forward|forward again|backward|forward and backward)|"
-    "(wait )?(world|replicate|fsdp|tensor) "
-    "(all_gather|reduce_scatter|all_reduce|exchange|broadcast|all_gather_text|barrier)");
+    "(wait )?(world|replicate|pipeline|fsdp|tensor) "
+    "(all_gather|send|receive|reduce_scatter|all_reduce|exchange|broadcast|all_gather_text|barrier)");
 
 class StepTraceRanks : public SharedDirectory {
  protected:

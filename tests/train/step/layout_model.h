@@ -105,13 +105,20 @@ inline std::vector<MeshSizes> meshes() {
     case 1:
       return {{1, 1, 1}};
     case 2:
-      return {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}};
+      return {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {.fsdp = 1, .pipeline = 2}};
     case 3:
       return {{1, 3, 1}};
     case 4:
-      return {{4, 1, 1}, {1, 4, 1}, {1, 1, 4}, {1, 2, 2}, {2, 2, 1}, {2, 1, 2}};
+      return {{4, 1, 1},
+              {1, 4, 1},
+              {1, 1, 4},
+              {1, 2, 2},
+              {2, 2, 1},
+              {2, 1, 2},
+              {.fsdp = 2, .pipeline = 2},
+              {.fsdp = 1, .tensor = 2, .pipeline = 2}};
     case 8:
-      return {{2, 2, 2}};
+      return {{2, 2, 2}, {.fsdp = 2, .tensor = 2, .pipeline = 2}};
     default:
       return {};
   }

@@ -209,9 +209,7 @@ TEST(LayoutRanks, PlanEqualsWhatAStepUses) {
         run.run(sequences, 1e-3, 1);
         const AxisBytes after = run.mesh.bytes_sent();
         run.evaluate(sequences);
-        EXPECT_EQ(after.replicate - before.replicate, run.plan.traffic_per_step.replicate);
-        EXPECT_EQ(after.fsdp - before.fsdp, run.plan.traffic_per_step.fsdp);
-        EXPECT_EQ(after.tensor - before.tensor, run.plan.traffic_per_step.tensor);
+        EXPECT_EQ(after - before, run.plan.traffic_per_step);
         EXPECT_EQ(run.step->arena().peak().bytes, run.plan.arena.bytes);
         EXPECT_EQ(run.ledger.peak().bytes, run.plan.memory.bytes);
       }

@@ -55,7 +55,12 @@ class MeshTraining {
  public:
   MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
                int64_t global_sequences, const Device& device = test_device())
-      : mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
+      : MeshTraining(model, std::move(options),
+                     DeviceMesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
+                     global_sequences, device) {}
+  MeshTraining(const ModelConfig& model, StepOptions options, DeviceMesh on, int64_t global_sequences,
+               const Device& device = test_device())
+      : mesh(std::move(on)),
         stream(device),
         global_sequences_(global_sequences) {
     const int64_t share = (global_sequences + mesh.data_ranks() - 1) / mesh.data_ranks();
@@ -63,7 +68,7 @@ class MeshTraining {
     micro_batches = (share + options.sharding.sequence_count - 1) / options.sharding.sequence_count;
     request = {.model = model,
                .step = options,
-               .mesh = sizes,
+               .mesh = mesh.sizes(),
                .device = device.kind,
                .micro_batches = micro_batches,
                .deterministic = device.deterministic};

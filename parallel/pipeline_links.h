@@ -1,0 +1,68 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "model/core/function_ref.h"
+#include "model/ops/context.h"
+#include "parallel/device_mesh.h"
+#include "parallel/pipeline_schedule.h"
+
+namespace ripstop {
+
+/// The boundaries of this rank's stage during one pass: buffers [n, C] for activations and for their
+/// gradients. A message is received into a buffer, the stage computes in place there, and the result is sent
+/// from there. Messages of one way arrive in the order of their sends. Not collective, but every receive
+/// needs its send on the neighbour.
+class PipelineLinks {
+ public:
+  /// Allocates the buffers in the caller's arena frame: one without a pipeline, else kBoundaryBuffers
+  /// (category communication). `context` and `mesh` are borrowed.
+  PipelineLinks(Context& context, const DeviceMesh& mesh, const Shape& shape, DType dtype);
+
+  /// Makes the operations of `program` in their order: starts the messages and calls compute() for each forward
+  /// and backward, in which the caller takes its input from take() or arrived() and ends with put() or
+  /// give_back(). Returns when all messages are sent. If compute() returns false, returns false at once; only
+  /// without a pipeline.
+  bool run(std::span<const PipelineOperation> program, FunctionRef<bool(const PipelineAction&)> compute);
+
+  const Tensor& operator[](size_t buffer) const { return buffers_[buffer]; }
+  /// Returns the number of a buffer that is not in use. Waits for the oldest send if all are.
+  size_t take();
+  /// Ends the use of a buffer from take() or arrived().
+  void give_back(size_t buffer) { taken_[buffer] = false; }
+  /// Waits for the oldest message received this way, activations (kForward) or gradients (kBackward), and
+  /// returns the number of its buffer.
+  size_t arrived(Direction way);
+  /// Hands a buffer to the next send this way, after which it is free.
+  void put(Direction way, size_t buffer) { of(way).finished.push_back(buffer); }
+
+ private:
+  struct Message {
+    size_t buffer;
+    Pending pending;
+  };
+  struct Way {
+    Communicator *in, *out;  ///< groups of two ranks; null at the ends of the pipeline
+    std::deque<Message> received = {};
+    std::deque<size_t> finished = {};
+  };
+  Way& of(Direction way) { return ways_[way == Direction::kForward ? 0 : 1]; }
+  bool has_free();
+  void receive_ahead(std::span<const PipelineOperation> operations);
+  void receive(Direction way);
+  void send(Direction way);
+  void end_send(std::deque<Message>::iterator message);
+  void end(Pending& pending);
+
+  Context& context_;
+  std::array<Way, 2> ways_;
+  std::vector<Tensor> buffers_;
+  std::vector<bool> taken_;
+  std::deque<Message> sending_;
+  int64_t early_ = 0;  ///< receives that were started before their operation
+};
+
+}  // namespace ripstop

@@ -1,0 +1,154 @@
+// A pipeline has the bits of the same mesh without one, whose ranks all have all layers.
+#include <array>
+#include <map>
+
+#include "tests/train/step/layout_model.h"
+
+namespace ripstop {
+namespace {
+
+using layouts::kPositions;
+using layouts::ranks;
+using layouts::sequences_of_step;
+using mesh_training::MeshTraining;
+
+/// What is equal: losses, the squares' sum of each step's gradients, and each weight of a few steps.
+struct Left {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;  ///< of each unit of this rank's shards
+  LossSum evaluation;
+};
+
+Left left_by(MeshTraining& run) {
+  mesh_training::initialize_with_adapters(run);
+  Left left;
+  for (int64_t s = 1; s <= 6; ++s) {
+    const StepResult result = run.run(sequences_of_step(s), 3e-3, s);
+    left.losses.push_back(result.loss);
+    left.norms.push_back(result.gradient_norm);
+  }
+  left.evaluation = run.evaluate(sequences_of_step(7));
+  for (const FsdpUnit& unit : run.step->model().trained_units()) {
+    std::vector<float>& weights = left.weights[unit.layout().unit().name];
+    weights.resize(static_cast<size_t>(unit.master().count()));
+    copy_bytes(run.stream, weights.data(), unit.master().data, unit.master().bytes());
+  }
+  run.stream.synchronize();
+  return left;
+}
+
+/// The mesh of this rank if it were without the pipeline: each stage makes one of its own.
+DeviceMesh without_pipeline(const DeviceMesh& mesh) {
+  MeshSizes sizes = mesh.sizes();
+  MeshCoordinates at = mesh.coordinates();
+  const int64_t stage = at.pipeline;
+  sizes.pipeline = 1;
+  at.pipeline = 0;
+  const auto part = test_world().communicator().split(stage, sizes.rank_of(at), "part");
+  return DeviceMesh(sizes, at, mesh_groups(sizes, at, [&](const MeshGroup& group) {
+                      std::unique_ptr<Communicator> made = part->split(group.color, group.rank, group.name);
+                      return group.size > 1 ? std::move(made) : make_self_communicator(group.name);
+                    }));
+}
+
+std::vector<MeshSizes> pipelines() {
+  switch (ranks()) {
+    case 2:
+      return {{.fsdp = 1, .pipeline = 2}};
+    case 3:
+      return {{.fsdp = 1, .pipeline = 3}};
+    case 4:
+      return {{.fsdp = 1, .pipeline = 4},
+              {.fsdp = 2, .pipeline = 2},
+              {.fsdp = 1, .tensor = 2, .pipeline = 2},
+              {.replicate = 2, .fsdp = 1, .pipeline = 2}};
+    case 8:
+      return {{.fsdp = 1, .pipeline = 8},
+              {.fsdp = 2, .pipeline = 4},
+              {.fsdp = 2, .tensor = 2, .pipeline = 2},
+              {.replicate = 2, .fsdp = 2, .pipeline = 2}};
+    default:
+      return {};
+  }
+}
+
+void expect_no_bit_differs(const MeshSizes& sizes, const ModelConfig& config, StepOptions step) {
+  SCOPED_TRACE(sizes.to_text());
+  MeshTraining pipeline(config, step, sizes, layouts::kSequences);
+  step.sharding.stage_layers.clear();
+  MeshTraining alone(config, step, without_pipeline(pipeline.mesh), layouts::kSequences);
+  const Left found = left_by(pipeline), expected = left_by(alone);
+  const bool tied = config.tie_word_embeddings && !step.sharding.lora.any();
+  for (size_t s = 0; s < found.losses.size(); ++s) {
+    EXPECT_NEAR(found.losses[s], expected.losses[s], (tied ? 1e-5 : 0) * expected.losses[s])
+        << "step " << s + 1;
+    EXPECT_NEAR(found.norms[s], expected.norms[s], (tied ? 1e-4 : 1e-12) * expected.norms[s]);
+  }
+  EXPECT_NEAR(found.evaluation.loss, expected.evaluation.loss, (tied ? 1e-5 : 0) * expected.evaluation.loss);
+  EXPECT_EQ(found.evaluation.target_count, expected.evaluation.target_count);
+  if (tied) return;
+  for (const auto& [name, weights] : found.weights) EXPECT_EQ(weights, expected.weights.at(name)) << name;
+}
+
+ModelConfig model(bool tied, int64_t layers) {
+  ModelConfig config = layouts::model(tied);
+  config.num_hidden_layers = layers;
+  return config;
+}
+
+TEST(PipelineRanks, NoBitDiffers) {
+  for (const MeshSizes& sizes : pipelines())
+    for (const DType compute : {DType::kFloat32, DType::kBFloat16})
+      for (const bool tied : {false, true})
+        for (const int64_t micro : {1, 4}) {
+          SCOPED_TRACE(fmt::format("{} tied {} micro {}", to_string(compute), tied, micro));
+          StepOptions step = layouts::options(compute, micro);
+          step.sharding.reshard_after_forward = tied;
+          expect_no_bit_differs(sizes, model(tied, sizes.pipeline + 1), step);
+        }
+}
+
+TEST(PipelineRanks, NoBitDiffersWithAnyRecomputation) {
+  for (const MeshSizes& sizes : pipelines())
+    for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+      SCOPED_TRACE(to_string(recompute));
+      StepOptions step = layouts::options(DType::kBFloat16, 2);
+      step.sharding.recompute = recompute;
+      expect_no_bit_differs(sizes, model(false, 9), step);
+    }
+}
+
+TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
+  for (const MeshSizes& sizes : pipelines())
+    for (const double ahead : {0.0, 0.5}) {
+      SCOPED_TRACE(ahead);
+      StepOptions step = layouts::options(DType::kFloat32, 1);
+      step.sharding.pipeline_ahead = ahead;
+      expect_no_bit_differs(sizes, model(false, 8), step);
+    }
+}
+
+/// Dropout's bits depend on sequences, not on stages.
+TEST(PipelineRanks, NoBitDiffersWithAdapters) {
+  for (const MeshSizes& sizes : pipelines())
+    for (const bool tied : {false, true}) {
+      StepOptions step = layouts::options(DType::kBFloat16, 1);
+      step.sharding.lora = {.rank = 4, .alpha = 8, .dropout = 0.1};
+      expect_no_bit_differs(sizes, model(tied, 8), step);
+    }
+}
+
+/// A stage may have the head alone, and then, with adapters, nothing to train.
+TEST(PipelineRanks, AStageOfTheHeadAlone) {
+  for (const MeshSizes& sizes : pipelines()) {
+    StepOptions step = layouts::options(DType::kFloat32, 1);
+    step.sharding.stage_layers.assign(static_cast<size_t>(sizes.pipeline), 1);
+    step.sharding.stage_layers.back() = 0;
+    expect_no_bit_differs(sizes, model(false, sizes.pipeline - 1), step);
+    step.sharding.lora = {.rank = 4, .alpha = 8};
+    expect_no_bit_differs(sizes, model(false, sizes.pipeline - 1), step);
+  }
+}
+
+}  // namespace
+}  // namespace ripstop
