@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 struct Head {
   std::string format = Manifest::kFormat;
   int64_t version = Manifest::kVersion;
-  int64_t min_reader = Manifest::kVersion;
+  int64_t min_reader = Manifest::kOldestVersion;
   int64_t layout = UnitLayout::kVersion;
 };
 
@@ -88,7 +88,7 @@ void file_fields(Fields& f, StoredFile& file) {
 }
 
 template <class Fields>
-void body_fields(Fields& f, Manifest& manifest) {
+void body_fields(Fields& f, int64_t version, Manifest& manifest) {
   CheckpointState& state = manifest.state;
   f("step", state.step);
   f("updates", state.updates);
@@ -115,7 +115,12 @@ void body_fields(Fields& f, Manifest& manifest) {
   });
   f("takeover", state.takeover);
   f.group("mesh", [&](auto& mesh) {
-    for (const MeshAxis axis : kMeshAxes) mesh(to_string(axis), manifest.mesh[axis], 1, kMostRanks);
+    int64_t most = kMostRanks;
+    for (const MeshAxis axis : kMeshAxes) {
+      if (axis != MeshAxis::kPipeline || version > Manifest::kOldestVersion)
+        mesh(to_string(axis), manifest.mesh[axis], 1, most);
+      most /= manifest.mesh[axis];
+    }
   });
   f.word("moments", manifest.moments, kMoments);
   f.group("model", [&](auto& model) { for_each_field(state.model, model); });
@@ -141,9 +146,9 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
     throw OtherFormat(ExitCode::kStorage, name + ": " + what,
                       "go on with the version that wrote it: " + in_one_line(written_by));
   };
-  if (head.version < Manifest::kVersion)
-    refuse(fmt::format("was written by an older ripstop, in format version {}; this one reads version {}",
-                       head.version, Manifest::kVersion));
+  if (head.version < Manifest::kOldestVersion)
+    refuse(fmt::format("was written by an older ripstop, in format version {}; this one reads version {} on",
+                       head.version, Manifest::kOldestVersion));
   if (head.min_reader > Manifest::kVersion)
     refuse(
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
@@ -199,9 +204,7 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
 }
 
 void check_files(const JsonReader& reader, const Manifest& manifest) {
-  // The product of three axes of at most 10^6 ranks fits 64 bits.
   const int64_t mesh_ranks = manifest.mesh.ranks();
-  if (mesh_ranks > kMostRanks) reader.refuse("has a mesh of {} ranks", mesh_ranks);
   if (mesh_ranks > kMostRanksTimesUnits / std::ssize(manifest.units))
     reader.refuse("has {} units on {} ranks", manifest.units.size(), mesh_ranks);
   const std::vector<int64_t> ranks = storing_ranks(manifest.units, manifest.mesh);
@@ -255,8 +258,10 @@ std::string manifest_text(const Manifest& manifest) {
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
   FieldWriter fields;
   Head head;
+  // An older ripstop would take each stage for the whole model.
+  if (written.mesh.pipeline > 1) head.min_reader = Manifest::kVersion;
   head_fields(fields, head, written);
-  body_fields(fields, written);
+  body_fields(fields, head.version, written);
   // Bytes that are not UTF-8 become U+FFFD, so that they do not make the save fail.
   return sealed_text(fields.json);
 }
@@ -274,7 +279,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   check_head(reader, name, head, manifest.written_by);
   // A later version may have more members; its min_reader allows this version to skip them.
   if (head.version > Manifest::kVersion) fields.skip_unknown();
-  body_fields(fields, manifest);
+  body_fields(fields, head.version, manifest);
   fields.known("hash");
   fields.end();
   check_state(reader, manifest.state);

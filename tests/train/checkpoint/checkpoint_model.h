@@ -72,9 +72,10 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
 /// Changes the manifest of `checkpoint` to format version 5, with a right hash.
 inline void make_older(const std::filesystem::path& checkpoint) {
   std::string text = read_bytes(checkpoint / Manifest::kFileName);
-  for (const auto& [key, then] : {std::pair{"version", 5}, std::pair{"min_reader", 1}}) {
-    const std::string now = fmt::format("\"{}\": {}", key, Manifest::kVersion);
-    text.replace(text.find(now), now.size(), fmt::format("\"{}\": {}", key, then));
+  for (const auto& [key, now, then] :
+       {std::tuple{"version", Manifest::kVersion, 5}, {"min_reader", Manifest::kOldestVersion, 1}}) {
+    const std::string line = fmt::format("\"{}\": {}", key, now);
+    text.replace(text.find(line), line.size(), fmt::format("\"{}\": {}", key, then));
   }
   text.resize(text.rfind(",\n \"hash\""));
   StreamHash hash;
