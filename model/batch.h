@@ -43,9 +43,9 @@ class BatchMemory {
               int64_t batches = 1);
 
   /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
-  /// oldest of the last `batches` batches. On kMeta only the numbers of targets and of the longest document's rows are read;
-  /// without them every row has a target, and a sequence is a document, as a plan of memory assumes. Throws
-  /// Error(kBug) if the arrays do not have N rows.
+  /// oldest of the last `batches` batches. On kMeta only the numbers of targets and of the longest document's
+  /// rows are read; without them every row has a target, and a sequence is a document, as a plan of memory
+  /// assumes. Throws Error(kBug) if the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:

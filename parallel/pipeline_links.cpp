@@ -67,8 +67,11 @@ bool PipelineLinks::run(std::span<const PipelineOperation> program,
       receive(action.direction);
     }
   }
-  while (!sending_.empty()) end_send(sending_.begin());
   return true;
+}
+
+void PipelineLinks::finish() {
+  while (!sending_.empty()) end_send(sending_.begin());
 }
 
 // Starts receives up to the next compute, as far as buffers are free: a host cannot start them while it

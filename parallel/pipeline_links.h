@@ -22,11 +22,12 @@ class PipelineLinks {
   /// (category communication). `context` and `mesh` are borrowed.
   PipelineLinks(Context& context, const DeviceMesh& mesh, const Shape& shape, DType dtype);
 
-  /// Makes the operations of `program` in their order: starts the messages and calls compute() for each forward
-  /// and backward, in which the caller takes its input from take() or arrived() and ends with put() or
-  /// give_back(). Returns when all messages are sent. If compute() returns false, returns false at once; only
-  /// without a pipeline.
+  /// Does the operations of `program` in their order: starts the messages and calls compute() for each
+  /// forward and backward, in which the caller takes its input from take() or arrived() and ends with put()
+  /// or give_back(). If compute() returns false, returns false at once; only without a pipeline.
   bool run(std::span<const PipelineOperation> program, FunctionRef<bool(const PipelineAction&)> compute);
+  /// Waits until all messages are sent.
+  void finish();
 
   const Tensor& operator[](size_t buffer) const { return buffers_[buffer]; }
   /// Returns the number of a buffer that is not in use. Waits for the oldest send if all are.

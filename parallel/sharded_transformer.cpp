@@ -5,36 +5,34 @@
 namespace ripstop {
 
 // One step: the forward and the backward of each micro-batch in this rank's stage, in the order of the
-// pipeline's clock; `links` moves what is between the stages. Without a pipeline, the stage has all layers, and
-// each backward follows its forward.
+// pipeline's clock; `links` moves what is between the stages. Without a pipeline, the stage has all layers,
+// and each backward follows its forward.
 bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Tensor& total) {
   Frame step(arena);
   Context context = this->context(arena);
-  auto [links, in_flight, program] = begin_pass(context, batches, /*training=*/true);
-  for (FsdpUnit& unit : units_) unit.begin_step();  // its first gradient overwrites the last step's
-  const bool is_whole = links.run(program, [&](const PipelineAction& action) {
+  Pass pass = begin_pass(context, batches, /*training=*/true);
+  for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites that of the last step
+  const bool is_whole = pass.links.run(pass.program, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
-    InFlight& micro = in_flight[static_cast<size_t>(action.micro_batch) % in_flight.size()];
+    InFlight& micro = pass.in_flight[static_cast<size_t>(action.micro_batch) % pass.in_flight.size()];
     if (action.direction == Direction::kForward) {
       micro.batch = batches.load(action.micro_batch);
-      forward(arena, micro, links);
+      forward(arena, micro, pass.links);
       return true;
     }
     const bool last = action.micro_batch + 1 == batches.count;
-    backward(arena, micro, links, last, total);
+    backward(arena, micro, pass.links, last, total);
     return last || mesh_.sizes().pipeline > 1 || !batches.gives_up(action.micro_batch + 1);
   });
   finish_reductions();
-  if (is_whole)
-    sum_shared(context);
-  else
-    drop_visits();
+  pass.links.finish();
+  if (!is_whole) drop_visits();
   return is_whole;
 }
 
-// A unit is whole only while its layer computes: `enter` waits for its weights and starts to gather the unit of
-// the next visit, `leave` frees the weights unless one of the next two visits uses the unit, and
-// `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run while layers compute.
+// A unit is whole only while its layer computes: `enter` waits for its weights and starts to gather the unit
+// of the next visit, `leave` frees the weights unless one of the next two visits uses the unit, and
+// `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run beside layers.
 void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& links) {
   Context context = this->context(arena, &micro.batch.place);
   micro.boundary = stage_.is_first ? links.take() : links.arrived(Direction::kForward);
@@ -60,9 +58,9 @@ void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& l
   links.put(Direction::kForward, micro.boundary);
 }
 
-// A layer's backward recomputes what its forward did not keep. The head runs forward and backward at once, so
-// its logits need not stay. The branch is the last input that it reads, so the memory of the branch then takes
-// the gradient of the residual stream.
+// A layer's backward recomputes what its forward did not keep. The head runs forward and backward at once,
+// so its logits need not stay. The branch is the last input that it reads, so the memory of the branch then
+// takes the gradient of the residual stream.
 void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last,
                                   const Tensor& total) {
   Context context = this->context(arena, &micro.batch.place);
@@ -100,20 +98,21 @@ void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& 
 void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, const Tensor& total) {
   Frame pass(arena);
   Context context = this->context(arena);
-  auto [links, in_flight, program] = begin_pass(context, batches, /*training=*/false);
-  InFlight& micro = in_flight.front();
+  Pass pass = begin_pass(context, batches, /*training=*/false);
+  InFlight& micro = pass.in_flight.front();
   const HeadLoss::Saved head =
       stage_.is_last ? model_.head.allocate(context, batches.rows, options_.compute) : HeadLoss::Saved{};
-  links.run(program, [&](const PipelineAction& action) {
+  pass.links.run(pass.program, [&](const PipelineAction& action) {
     micro.batch = batches.load(action.micro_batch);
-    forward(arena, micro, links);
+    forward(arena, micro, pass.links);
     if (!stage_.is_last) return true;
     enter(head_unit());
     model_.head.forward(context, micro.batch, model_.output(), micro.residual, head, total);
     leave();
-    links.give_back(micro.boundary);
+    pass.links.give_back(micro.boundary);
     return true;
   });
+  pass.links.finish();
 }
 
 PipelineSizes ShardedTransformer::pipeline_sizes(int64_t micro_batches, bool training) const {
@@ -228,7 +227,7 @@ void ShardedTransformer::begin_gradients(Context& context, size_t visited) {
   const auto trained = trained_of(visited);
   if (!trained) return;
   const size_t unit = numbers_[*trained];
-  // A unit's gradients of two micro-batches may follow each other: those of a tied table, or of a stage's only layer.
+  // Two gradients of one unit may follow each other: of a tied table, or of the only layer of a stage.
   if (reduction_.open && reduction_.unit == unit) finish_reduction();
   units_[unit].begin_gradients(context);
 }
@@ -299,7 +298,8 @@ bool ShardedTransformer::is_shared(size_t unit) const {
   return mesh_.sizes().pipeline > 1 && config_.tie_word_embeddings && !is_frozen() && places_[unit] == 0;
 }
 
-// Adds the two gradients of a tied table, so that both holders have the same sum. The norm counts the first.
+// Adds the two gradients of a tied table, so that both holders have the same sum: after sum_replicated(),
+// whose sums may have another order on another stage. The norm counts the first holder.
 void ShardedTransformer::sum_shared(Context& context) {
   if (mesh_.sizes().pipeline == 1 || !config_.tie_word_embeddings || is_frozen()) return;
   Communicator& axis = mesh_.pipeline();
@@ -329,6 +329,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   Context context = this->context(arena);
   Frame frame(arena);
   sum_replicated(context);
+  sum_shared(context);
   if (mesh_.replicate().rank() != 0 || trained_units().empty()) return;
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
@@ -361,7 +362,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-// Runs forward without a later backward, so all blocks use the same Saved.
+// Without a pipeline; all blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   RIPSTOP_CHECK(mesh_.sizes().pipeline == 1, "a pipeline scores no tokens");
   begin_visits({{PipelineOperation{}}});

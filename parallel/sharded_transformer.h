@@ -51,9 +51,9 @@ struct StepBatches {
 /// Slots in each SlotPool: one for the unit that computes, one for a unit that is gathered or reduced.
 inline constexpr int64_t kUnitSlots = 2;
 
-/// A transformer whose layers are cut into stages over the pipeline axis, and whose parameters are sharded over
-/// the fsdp axis and sliced over the tensor axis. Owns the layers, the units of this rank's stage and their slots; activations lie in the caller's arena. All members that compute are
-/// collective over the mesh.
+/// A transformer whose layers are cut into stages over the pipeline axis, and whose parameters are sharded
+/// over the fsdp axis and sliced over the tensor axis. Owns the layers, the units of this rank's stage and
+/// their slots; activations lie in the caller's arena. All members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
   /// Allocates everything but activations. Weights are zero at first. Throws Error(kResources) if the mesh
@@ -116,7 +116,8 @@ class ShardedTransformer {
   const std::vector<UnitSpec>& whole_table() const { return whole_table_; }
   const StageSplit& split() const { return split_; }
   const Stage& stage() const { return stage_; }
-  /// The most micro-batches whose forward has begun and whose backward has not ended.
+  /// The most micro-batches whose forward has begun and whose backward has not ended, in a step of any
+  /// length.
   int64_t most_in_flight() const;
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
@@ -136,7 +137,7 @@ class ShardedTransformer {
     size_t unit;
     const char* pass;  ///< for profilers: "forward", ...
   };
-  /// A micro-batch from the begin of its forward to the end of its backward.
+  /// A micro-batch from the beginning of its forward to the end of its backward.
   struct InFlight {
     Batch batch = {};
     size_t boundary = 0;  ///< the buffer of `links` that has the branch, later the gradient of the stream
@@ -181,7 +182,7 @@ class ShardedTransformer {
   void finish_oldest_sum();
   void finish_reductions();
   void start_norm(size_t unit);
-  FsdpUnit& unit_at(size_t place) { return units_[numbers_[place]]; }
+  FsdpUnit& unit_at(size_t place) { return units_.at(numbers_[place]); }
   void poll();
 
   ModelConfig config_;

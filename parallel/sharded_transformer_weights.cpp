@@ -71,7 +71,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       split_(stages_of(config, mesh, options)),
       stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
-      numbers_(whole_table_.size()),
+      numbers_(whole_table_.size(), places_.size()),  // of units of other stages: none
       table_(rows_at(whole_table_, places_)),
       first_trained_(static_cast<size_t>(
           std::count_if(table_.begin(), table_.end(), [](const UnitSpec& unit) { return unit.frozen; }))),
