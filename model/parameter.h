@@ -68,6 +68,7 @@ struct UnitSpec {
   std::string name;
   std::vector<PhysicalTensor> tensors;
   bool frozen = false;  ///< the weights never change and have no gradient and no moments
+  int64_t stage = 0;    ///< the rank of a pipeline that stores the unit in checkpoints
 
   /// The number of tensors that are vectors, which is also the index of the first matrix.
   size_t vectors() const;

@@ -48,6 +48,9 @@ struct StepBatches {
   FunctionRef<bool(int64_t done)> gives_up;
 };
 
+/// The stages of a pipeline of `ranks` ranks. Throws the errors of split_stages() and with_layers().
+StageSplit stages_of(const ModelConfig& config, int64_t ranks, const ShardingOptions& options);
+
 /// Slots in each SlotPool: one for the unit that computes, one for a unit that is gathered or reduced.
 inline constexpr int64_t kUnitSlots = 2;
 
@@ -112,7 +115,7 @@ class ShardedTransformer {
   /// The rows of whole_table() that this rank's stage has, and the places of these rows there.
   const std::vector<UnitSpec>& table() const { return table_; }
   const std::vector<size_t>& places() const { return places_; }
-  /// The model's unit_table().
+  /// The model's unit_table(), with the stages of split().
   const std::vector<UnitSpec>& whole_table() const { return whole_table_; }
   const StageSplit& split() const { return split_; }
   const Stage& stage() const { return stage_; }
@@ -189,8 +192,8 @@ class ShardedTransformer {
   ShardingOptions options_;
   DeviceMesh& mesh_;
   const Stream& stream_;
-  std::vector<UnitSpec> whole_table_;
   StageSplit split_;
+  std::vector<UnitSpec> whole_table_;
   Stage stage_;
   std::vector<size_t> places_;
   std::vector<size_t> numbers_;  ///< the unit in `units_` of each row of whole_table_ that this rank has

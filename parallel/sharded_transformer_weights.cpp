@@ -47,12 +47,6 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
   return slots;
 }
 
-StageSplit stages_of(const ModelConfig& config, const DeviceMesh& mesh, const ShardingOptions& options) {
-  StageSplit split = split_stages(config, options.sequence_length, /*target_share=*/1, mesh.sizes().pipeline,
-                                  /*stages_per_rank=*/1);
-  return options.stage_layers.empty() ? split : with_layers(std::move(split), options.stage_layers);
-}
-
 std::vector<UnitSpec> rows_at(const std::vector<UnitSpec>& table, const std::vector<size_t>& places) {
   std::vector<UnitSpec> rows;
   for (const size_t place : places) rows.push_back(table[place]);
@@ -61,14 +55,20 @@ std::vector<UnitSpec> rows_at(const std::vector<UnitSpec>& table, const std::vec
 
 }  // namespace
 
+StageSplit stages_of(const ModelConfig& config, int64_t ranks, const ShardingOptions& options) {
+  StageSplit split =
+      split_stages(config, options.sequence_length, /*target_share=*/1, ranks, /*stages_per_rank=*/1);
+  return options.stage_layers.empty() ? split : with_layers(std::move(split), options.stage_layers);
+}
+
 ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream,
                                        MemoryLedger& ledger, const ShardingOptions& options)
     : config_(config),
       options_(options),
       mesh_(mesh),
       stream_(stream),
-      whole_table_(unit_table(config, options.lora)),
-      split_(stages_of(config, mesh, options)),
+      split_(stages_of(config, mesh.sizes().pipeline, options)),
+      whole_table_(split_.staged(unit_table(config, options.lora))),
       stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
       numbers_(whole_table_.size(), places_.size()),  // of units of other stages: none

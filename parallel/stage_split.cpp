@@ -59,6 +59,11 @@ std::vector<size_t> StageSplit::units_of_rank(int64_t rank, size_t units) const 
   return held;
 }
 
+std::vector<UnitSpec> StageSplit::staged(std::vector<UnitSpec> table) const {
+  for (size_t unit = 0; unit < table.size(); ++unit) table[unit].stage = ranks_with(unit).front();
+  return table;
+}
+
 StageSplit split_stages(const ModelConfig& config, int64_t sequence_length, double target_share,
                         int64_t ranks, int64_t stages_per_rank) {
   const int64_t all = config.num_hidden_layers, stages = ranks * stages_per_rank, before = stages - 1;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/parameter.h"
 
 namespace ripstop {
 
@@ -30,6 +31,8 @@ struct StageSplit {
   std::vector<int64_t> ranks_with(size_t unit) const;
   /// The units that the rank holds, ascending; `units`: the size of unit_table.
   std::vector<size_t> units_of_rank(int64_t rank, size_t units) const;
+  /// Returns `table`, a unit_table, with the first of ranks_with() as the stage of each unit.
+  std::vector<UnitSpec> staged(std::vector<UnitSpec> table) const;
   bool operator==(const StageSplit&) const = default;
 };
 

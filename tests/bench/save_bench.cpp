@@ -108,7 +108,7 @@ class Bench {
         snapshot_(stream_, ledger_, live_states(step_.model(), step_.optimizer()), mesh_.sizes(),
                   mesh_.position(), options.copies_mib < 0 ? INT64_MAX : options.copies_mib << 20),
         directory_(fs::path(options.directory) / "save_bench"),
-        writer_(io_, directory_, mesh_.world(), mesh_.sizes(), snapshot_) {
+        writer_(io_, directory_, mesh_.world(), mesh_.sizes(), run_.trained_table(), snapshot_) {
     step_.model().initialize(1);
     state_.model = run_.model;
     std::mt19937 generator(static_cast<uint32_t>(17 + mesh_.data_rank()));

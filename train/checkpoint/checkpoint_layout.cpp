@@ -65,10 +65,12 @@ std::vector<UnitLayout> layouts_of(const std::vector<UnitSpec>& units, const Mes
 std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const MeshSizes& mesh,
                                  const MeshCoordinates& at) {
   std::vector<UnitShard> shards;
+  int64_t of_stage = 0;  // units of this rank's stage so far
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
+    if (layout.unit().stage != at.pipeline) continue;
     // Replicas hold equal weights, so each replica writes some of the units, and all disks share the work.
-    if (static_cast<int64_t>(u) % mesh.replicate != at.replicate) continue;
+    if (of_stage++ % mesh.replicate != at.replicate) continue;
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();
     const int64_t begin = std::max(at.fsdp * layout.shard_elements(), written_by_another);

@@ -51,8 +51,8 @@ constexpr std::chrono::milliseconds kWritePause{100}, kVotePause{10};
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world,
-                                   const MeshSizes& mesh, Snapshot& snapshot)
-    : CheckpointWriter(io, std::move(directory), world, mesh, snapshot.units(), snapshot.moments(),
+                                   const MeshSizes& mesh, std::vector<UnitSpec> units, Snapshot& snapshot)
+    : CheckpointWriter(io, std::move(directory), world, mesh, std::move(units), snapshot.moments(),
                        snapshot.sources()) {
   snapshot_ = &snapshot;
 }

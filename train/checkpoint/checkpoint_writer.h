@@ -54,12 +54,13 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// Saves the units of `snapshot` to `directory` (RUN/checkpoints; the first save makes it). Rank r
-  /// of `world` must have position r on `mesh`. All references are borrowed.
+  /// Saves `units`, the trained table of the whole model with its stages, to `directory` (RUN/checkpoints;
+  /// the first save makes it). `snapshot` has those of this rank's stage. Rank r of `world` must have
+  /// position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
-                   Snapshot& snapshot);
-  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units`, the
-  /// parameter table, that this rank stores. Their data must not change before commit() returns.
+                   std::vector<UnitSpec> units, Snapshot& snapshot);
+  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units` that
+  /// this rank stores. Their data must not change before commit() returns.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
   /// Ends the thread of an uncommitted save, whose files the next start of the run removes.

@@ -72,8 +72,9 @@ void parameter_fields(Fields& f, ParameterSpec& p) {
 }
 
 template <class Fields>
-void unit_fields(Fields& f, UnitSpec& unit) {
+void unit_fields(Fields& f, int64_t version, int64_t stages, UnitSpec& unit) {
   f("name", unit.name);
+  if (version > Manifest::kOldestVersion) f("stage", unit.stage, 0, stages - 1);
   f.list("tensors", unit.tensors, 1, kMostUnits, [](auto& list, PhysicalTensor& tensor) {
     list.elements(tensor.parts, [](auto& part, ParameterSpec& p) { parameter_fields(part, p); });
   });
@@ -132,7 +133,8 @@ void body_fields(Fields& f, int64_t version, Manifest& manifest) {
   f("config", state.config, size_t{1} << 20);
   f.optional("adapters", state.adapted,
              [](auto& adapters, AdaptedBase& adapted) { adapter_fields(adapters, adapted); });
-  f.list("units", manifest.units, 1, kMostUnits, [](auto& each, UnitSpec& unit) { unit_fields(each, unit); });
+  f.list("units", manifest.units, 1, kMostUnits,
+         [&](auto& each, UnitSpec& unit) { unit_fields(each, version, manifest.mesh.pipeline, unit); });
   f.list("files", manifest.files, 1, kMostRanks,
          [](auto& each, StoredFile& file) { file_fields(each, file); });
 }

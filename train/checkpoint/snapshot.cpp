@@ -34,9 +34,10 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
 Snapshot::Snapshot(const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
                    const MeshSizes& mesh, int64_t rank, int64_t most_bytes)
     : compute_(compute), copies_(compute.device()), ledger_(ledger), shard_of_unit_(units.size()) {
-  for (const UnitStates& unit : units) specs_.push_back(unit.layout->unit());
+  std::vector<UnitSpec> specs;
+  for (const UnitStates& unit : units) specs.push_back(unit.layout->unit());
   if (!units.empty()) moments_ = units.front().moments;
-  shards_ = stored_shards(specs_, mesh, rank);
+  shards_ = stored_shards(specs, mesh, rank);
   // The first copy on `copies_` allocates pinned memory for all later reads. It must come before keep(),
   // which may take the rest of the memory.
   if (!shards_.empty()) {
@@ -84,13 +85,13 @@ void Snapshot::hold(bool keeps) {
 }
 
 bool Snapshot::is_free(size_t unit) const {
-  const std::optional<size_t> shard = shard_of_unit_.at(unit);
+  const std::optional<size_t> shard = shard_of(unit);
   const std::lock_guard lock(mutex_);
   return !shard || unread_[*shard] == 0;
 }
 
 void Snapshot::wait_for(size_t unit) {
-  const std::optional<size_t> shard = shard_of_unit_.at(unit);
+  const std::optional<size_t> shard = shard_of(unit);
   if (!shard) return;
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] { return unread_[*shard] == 0; });

@@ -26,7 +26,7 @@ std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType m
 
 class Snapshot {
  public:
-  /// `units`: this rank's shard of every unit of the parameter table, in table order, on the device of
+  /// `units`: this rank's shard of every trained unit of its stage, in table order, on the device of
   /// `compute`, the stream that updates them. Calls keep(most_bytes); `ledger` counts the copies as snapshot.
   /// References and arrays are borrowed. Throws Error(kResources), also if the system refuses the pinned
   /// memory for reads of units that are not kept.
@@ -40,7 +40,6 @@ class Snapshot {
   /// another call may follow.
   void keep(int64_t most_bytes);
 
-  const std::vector<UnitSpec>& units() const { return specs_; }
   /// The shards that this rank stores. The first kept() shards have copies.
   const std::vector<UnitShard>& shards() const { return shards_; }
   DType moments() const { return moments_; }
@@ -51,7 +50,7 @@ class Snapshot {
   /// must not change before wait_for() or is_free() allows it. `keeps`: whether copy_kept() copies the first
   /// kept() units; if false, all units are read while the file is written.
   void hold(bool keeps);
-  /// Any thread. Whether the arrays of unit `unit` of the parameter table have been read.
+  /// Any thread. Whether the arrays of number `unit` of the units have been read; true beyond the last unit.
   bool is_free(size_t unit) const;
   /// Main thread. Waits for is_free(unit).
   void wait_for(size_t unit);
@@ -75,13 +74,15 @@ class Snapshot {
     std::byte* copy = nullptr;        ///< copy on the host; null if the array is not kept
     int64_t bytes = 0;
   };
+  std::optional<size_t> shard_of(size_t unit) const {
+    return unit < shard_of_unit_.size() ? shard_of_unit_[unit] : std::nullopt;
+  }
   bool is_kept(size_t shard) const { return keeps_ && shard < static_cast<size_t>(kept_); }
   void read_live(void* to, const std::byte* from, int64_t bytes);
 
   const Stream& compute_;
   const Stream copies_;  ///< stream of the thread that saves
   MemoryLedger& ledger_;
-  std::vector<UnitSpec> specs_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
   std::vector<Array> arrays_;  ///< kUnitStateCount for each shard

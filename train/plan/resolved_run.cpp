@@ -152,6 +152,13 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
 
 }  // namespace
 
+std::vector<UnitSpec> ResolvedRun::trained_table() const {
+  std::vector<UnitSpec> table =
+      stages_of(model, mesh.pipeline, step.sharding).staged(unit_table(model, step.sharding.lora));
+  std::erase_if(table, [](const UnitSpec& unit) { return unit.frozen; });
+  return table;
+}
+
 double ResolvedRun::recomputed_share() const {
   const ShardingOptions& sharding = step.sharding;
   return recomputed_flops_per_token(model, sharding.sequence_length, sharding.recompute).causal /

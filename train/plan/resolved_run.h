@@ -31,8 +31,8 @@ struct ResolvedRun {
   int64_t library_bytes = 0;       ///< device memory kept free for libraries
   std::vector<std::string> notes;  ///< decisions that differ from the config, and likely mistakes
 
-  /// The units that are trained and saved.
-  std::vector<UnitSpec> trained_table() const { return ripstop::trained_table(model, step.sharding.lora); }
+  /// The units that are trained and saved, with their stages.
+  std::vector<UnitSpec> trained_table() const;
   /// The number of elements of all parameters that training changes.
   int64_t trained_parameters() const {
     const LoraConfig& lora = step.sharding.lora;

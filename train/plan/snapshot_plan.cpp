@@ -44,12 +44,14 @@ void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const 
                   DType moments, int64_t most_bytes) {
   plan.most_bytes = most_bytes;
   plan.whole_bytes = plan.kept_bytes = 0;
-  // Each replica saves some of the units; its ranks of tensor index 0 save the most bytes.
-  for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica) {
-    const int64_t rank = mesh.rank_of({.replicate = replica});
-    plan.whole_bytes = std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
-    plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, most_bytes));
-  }
+  // Each replica saves some of the units of each stage; its ranks of tensor index 0 save the most bytes.
+  for (int64_t replica = 0; replica < std::min<int64_t>(mesh.replicate, std::ssize(units)); ++replica)
+    for (int64_t stage = 0; stage < mesh.pipeline; ++stage) {
+      const int64_t rank = mesh.rank_of({.replicate = replica, .pipeline = stage});
+      plan.whole_bytes =
+          std::max(plan.whole_bytes, snapshot_bytes(stored_shards(units, mesh, rank), moments));
+      plan.kept_bytes = std::max(plan.kept_bytes, kept_bytes(units, mesh, rank, moments, most_bytes));
+    }
 }
 
 SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,

@@ -24,13 +24,16 @@ constexpr std::chrono::milliseconds kPiecePause{5};
 RunSaves::RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger,
                    const std::vector<UnitStates>& units, const CheckpointState& state)
     : lent_(lent),
+      units_(units.size()),
+      most_units_(std::ranges::max(of_all_ranks(mesh().world(), units_))),
       plan_(lent.run.snapshot),
       saved_step_(state.step > 0 && !lent.state_is_unsaved ? state.step : -1),
       committed_best_(state.best) {
   take_copies(compute, plan_.beside_device ? host_ledger_ : ledger, units);
   const bool keeps_all = snapshot_->kept() == std::ssize(snapshot_->shards());
   is_whole_ = all_ranks(mesh().world(), keeps_all);
-  writer_.emplace(posix_io(), lent_.run.checkpoints(), mesh().world(), mesh().sizes(), *snapshot_);
+  writer_.emplace(posix_io(), lent_.run.checkpoints(), mesh().world(), mesh().sizes(),
+                  lent_.run.trained_table(), *snapshot_);
 }
 
 // The system may refuse pinned memory even though the machine has enough. If the config sets no size, tries

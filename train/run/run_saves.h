@@ -48,8 +48,12 @@ class RunSaves {
   }
 
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
-  /// Waits until the save under way has read `unit`. Call it before `unit` is updated.
+  /// Waits until the save under way has read the unit with this number. Call it before the unit is updated.
   void await(size_t unit);
+  /// Call it after the updates of a step: ranks of stages with fewer units vote as often as the others.
+  void end_updates() {
+    for (size_t unit = units_; unit < most_units_; ++unit) await(unit);
+  }
   /// The state of this rank's save in this step. `step_seconds`: the usual time of a step.
   SaveWork work(double step_seconds);
   /// Call it after a step. Commits the save if all ranks have written it.
@@ -91,6 +95,7 @@ class RunSaves {
   void tell_of_still_disks();
 
   const SavedRun lent_;
+  const size_t units_, most_units_;  ///< number of units of this rank, and of the rank with the most units
   SnapshotPlan plan_;
   MemoryLedger host_ledger_;          ///< host memory if the run is on a GPU
   std::optional<Snapshot> snapshot_;  ///< must outlive writer_, whose thread reads it

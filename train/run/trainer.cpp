@@ -113,6 +113,7 @@ std::optional<StepResult> Trainer::take_step() {
   StepWork work;
   const std::optional<StepResult> result = compute_step(work);
   if (result && !result->given_up) {
+    saves_->end_updates();
     if (is_failure(*result) && skips_ == 0) updated_ = state_;
     state_.step += 1;
     // AdamW's bias correction counts updates, not skipped steps.
@@ -180,12 +181,11 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
     const double validation = validation_is_due_at(at_step_) ? time_limit_->validation_seconds() : 0;
     return stop_requested(std::max(validation, time_limit_->step_seconds()));
   };
-  const StepResult result = step_->run(run_.micro_batches, next_batch, work.learning_rate,
-                                       {.step = at_step_, .update = state_.updates + 1}, stops,
-                                       {.gives_up = gives_up,
-                                        .save_work = [&] { return saves_->work(clock_.smoothed_seconds()); },
-                                        .before_update = [&](size_t unit) { saves_->await(unit); }});
-  return result;
+  return step_->run(run_.micro_batches, next_batch, work.learning_rate,
+                    {.step = at_step_, .update = state_.updates + 1}, stops,
+                    {.gives_up = gives_up,
+                     .save_work = [&] { return saves_->work(clock_.smoothed_seconds()); },
+                     .before_update = [&](size_t unit) { saves_->await(unit); }});
 }
 
 void Trainer::log_step(const StepWork& work, const StepResult& result) {

@@ -240,6 +240,8 @@ TEST_F(ManifestTest, RefusesWrongValues) {
   expect_refused([](Json& j) { j["units"] = Json::array(); }, "'units' has 0");
   expect_refused([](Json& j) { j["units"][0]["name"] = j["units"][1]["name"]; }, "twice");
   expect_refused([](Json& j) { j["units"] = 5; }, "'units' must be a list");
+  expect_refused([](Json& j) { j["units"][1]["stage"] = 1; }, "'stage' must be");
+  expect_refused([](Json& j) { j["units"][1].erase("stage"); }, "'stage'");
   expect_refused([](Json& j) { j["moments"] = "float16"; }, "'moments' must be float32 or bfloat16");
   expect_refused([](Json& j) { j["moments"] = 16; }, "'moments'");
   expect_refused([](Json& j) { j.erase("moments"); }, "'moments'");
@@ -323,11 +325,26 @@ TEST_F(ManifestTest, VersionsBeforeThePipelineAreRead) {
   Json older = document();
   older["version"] = 8;
   older["mesh"].erase("pipeline");
+  for (Json& unit : older["units"]) unit.erase("stage");
   EXPECT_EQ(parse_manifest(sign(older), "M").mesh, manifest_.mesh);
   expect_refused([](Json& j) { j["mesh"].erase("pipeline"); }, "pipeline");
-  // A rank of a stage has not all units, which an older reader would expect.
+}
+
+// A rank has the units of its stage alone, and an older ripstop would look for all.
+TEST_F(ManifestTest, APipelineNeedsAReaderOfThisVersion) {
   manifest_.mesh.pipeline = 2;
+  manifest_.units = staged_table(tiny_model(), manifest_.mesh);
+  manifest_.files.clear();
+  for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))
+    manifest_.files.push_back({rank, 5000 + rank, 100, std::string(32, 'a')});
   EXPECT_EQ(document()["min_reader"], Manifest::kVersion);
+  const Manifest read = parse_manifest(manifest_text(manifest_), "M");
+  EXPECT_EQ(read.mesh, manifest_.mesh);
+  std::vector<int64_t> stages;
+  for (const UnitSpec& unit : read.units) stages.push_back(unit.stage);
+  EXPECT_EQ(stages, (std::vector<int64_t>{0, 0, 1}));
+  expect_refused([](Json& j) { j["units"][2]["stage"] = 0; }, "lists 7 files, 4 were expected");
+  expect_refused([](Json& j) { j["units"][2]["stage"] = 2; }, "'stage' must be");
 }
 
 TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
@@ -361,7 +378,7 @@ CheckpointState state_of_golden_adapters() {
 /// Writes the golden checkpoints of the newest format version. Run it once for each new version.
 TEST(CheckpointGolden, DISABLED_Write) {
   Io io;
-  SmallRun run(tiny_model(), {2, 2, 1}, DType::kBFloat16);
+  SmallRun run(tiny_model(), {2, 1, 1, 2}, DType::kBFloat16);
   run.save_step(io, golden_checkpoint("checkpoint").parent_path(), 7);
   const CheckpointState state = state_of_golden_adapters();
   SmallRun adapters(tiny_model(), {1, 2, 2}, DType::kFloat32, state.adapted->lora);
@@ -378,7 +395,7 @@ void expect_golden(const std::filesystem::path& directory, const CheckpointState
   const Manifest manifest = read_manifest(io, directory);
   EXPECT_EQ(manifest.state, expected);
   check_same_parameters(manifest.units, stored_table(expected));
-  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2}}) {
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2, 2}}) {
     SmallRun run(tiny_model(), mesh, moments, lora);
     run.read(io, directory);
     EXPECT_TRUE(run.is_at(7));

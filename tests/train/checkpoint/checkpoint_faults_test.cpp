@@ -331,7 +331,7 @@ TEST_P(CheckpointFaults, KilledAtRandomMoments) {
     if (child == 0) {
       QuickIo io;
       prepare_checkpoint_directory(io, scratch.path());
-      SmallRun run(tiny_model(), kMesh);
+      SmallRun run(tiny_model(), round % 2 == 0 ? kMesh : MeshSizes{1, 1, 1, 2});
       for (int64_t step = newest_good(scratch.path()) + 1;; ++step) {
         for (const auto& error : save_in(GetParam(), run, io, scratch.path(), step))
           if (error) _exit(2);
@@ -370,7 +370,7 @@ TEST_P(CheckpointFaults, AFullDiskCostsTheSaveAlone) {
   int64_t step = 0, failed = 0;
   const auto thrown = SimulatedRanks(kMesh.ranks()).run([&](Communicator& world) {
     RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
-    SavingRank rank(io, scratch.path(), world, kMesh, own,
+    SavingRank rank(io, scratch.path(), world, kMesh, run.units(), own,
                     GetParam() == Beside::kTrainsWithCopies ? int64_t{1} << 40 : 0);
     int64_t next = 1, refused = 0;
     for (int attempt = 0; attempt < 60 && refused < 20; ++attempt) {

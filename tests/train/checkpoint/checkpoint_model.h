@@ -12,6 +12,7 @@
 #include "data/files/hash.h"
 #include "model/lora.h"
 #include "model/parameter.h"
+#include "parallel/stage_split.h"
 #include "parallel/unit_layout.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/train/checkpoint/memory_writer.h"
@@ -60,6 +61,16 @@ inline ModelConfig tiny_model() {
           .max_position_embeddings = 8};
 }
 
+/// The trained table of a run on `mesh`, with its stages.
+inline std::vector<UnitSpec> staged_table(const ModelConfig& model, const MeshSizes& mesh,
+                                          const LoraConfig& lora = {}) {
+  const StageSplit split = split_stages(model, /*sequence_length=*/32, /*target_share=*/1, mesh.pipeline,
+                                        /*stages_per_rank=*/1);
+  std::vector<UnitSpec> table = split.staged(unit_table(model, lora));
+  std::erase_if(table, [](const UnitSpec& unit) { return unit.frozen; });
+  return table;
+}
+
 /// The value of one logical element in one state of a run at `step`; never zero.
 inline float value_of(const std::string& parameter, int64_t row, int64_t column, int state, int64_t step) {
   const uint64_t key[] = {hash64(parameter.data(), static_cast<int64_t>(parameter.size())),
@@ -83,14 +94,17 @@ inline void make_older(const std::filesystem::path& checkpoint) {
   write_bytes(checkpoint / Manifest::kFileName, text + ",\n \"hash\": \"xxh3-128:" + hash.hex() + "\"\n}\n");
 }
 
-/// One rank's arrays. bfloat16 moments use the first half of their arrays.
+/// One rank's arrays of the units of its stage. bfloat16 moments use the first half of their arrays.
 class RankMemory {
  public:
+  /// `units`: of the whole model. The last stage has a tied table, too.
   RankMemory(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank,
              DType moments = DType::kFloat32)
       : rank_(rank), coordinates_(mesh_coordinates(mesh, rank)), moments_(moments) {
     for (const UnitSpec& unit : units)
-      layouts_.push_back(std::make_unique<UnitLayout>(unit, mesh.tensor, coordinates_.tensor, mesh.fsdp));
+      if (unit.stage == coordinates_.pipeline ||
+          (unit.name == "vocabulary" && coordinates_.pipeline == mesh.pipeline - 1))
+        layouts_.push_back(std::make_unique<UnitLayout>(unit, mesh.tensor, coordinates_.tensor, mesh.fsdp));
     for (const auto& layout : layouts_)
       for (int state = 0; state < kUnitStateCount; ++state)
         arrays_.emplace_back(static_cast<size_t>(layout->shard_elements()), -7.0f);
@@ -174,12 +188,12 @@ inline CheckpointState state_at(int64_t step, const ModelConfig& model) {
   return state;
 }
 
-/// A rank that saves through a Snapshot with a limited number of bytes for copies.
+/// A rank that saves through a Snapshot with a limited number of bytes for copies. `units`: of the model.
 struct SavingRank {
   SavingRank(Io& io, const std::filesystem::path& directory, Communicator& world, const MeshSizes& mesh,
-             RankMemory& memory, int64_t most_bytes)
+             const std::vector<UnitSpec>& units, RankMemory& memory, int64_t most_bytes)
       : snapshot(stream, ledger, memory.units(), mesh, world.rank(), most_bytes),
-        writer(io, directory, world, mesh, snapshot) {}
+        writer(io, directory, world, mesh, units, snapshot) {}
   Stream stream{Device::cpu()};
   MemoryLedger ledger;
   Snapshot snapshot;
@@ -203,7 +217,7 @@ class SmallRun {
  public:
   SmallRun(const ModelConfig& model, const MeshSizes& mesh, DType moments = DType::kFloat32,
            const LoraConfig& lora = {})
-      : model_(model), mesh_(mesh), moments_(moments), units_(trained_table(model, lora)) {
+      : model_(model), mesh_(mesh), moments_(moments), units_(staged_table(model, mesh, lora)) {
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) ranks_.emplace_back(units_, mesh, rank, moments);
   }
   SmallRun(const SmallRun&) = delete;
@@ -219,7 +233,7 @@ class SmallRun {
                                          SaveReport* report = nullptr) {
     return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
       RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
-      CheckpointWriter writer = memory_writer(io, directory, world, mesh_, own.units());
+      CheckpointWriter writer = memory_writer(io, directory, world, mesh_, own.units(), units_);
       const SaveReport done = writer.save(state, policy);
       if (report != nullptr && world.rank() == 0) *report = done;
     });
@@ -232,7 +246,7 @@ class SmallRun {
     policy.in_background = true;
     return SimulatedRanks(mesh_.ranks()).run([&](Communicator& world) {
       RankMemory& own = ranks_[static_cast<size_t>(world.rank())];
-      SavingRank rank(io, directory, world, mesh_, own, most_bytes);
+      SavingRank rank(io, directory, world, mesh_, units_, own, most_bytes);
       rank.writer.begin(state, policy);
       overwrite_when_free(rank.snapshot, own);
       rank.writer.commit();

@@ -12,13 +12,15 @@
 namespace ripstop {
 namespace {
 
-// On 8 tensor ranks some slices of the small model have no key-value head, and some no vocabulary.
-const std::vector<MeshSizes> kMeshes = {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 4, 1}, {1, 8, 1}, {1, 1, 2},
-                                        {1, 1, 4}, {1, 1, 8}, {1, 2, 2}, {1, 4, 2}, {1, 2, 4}, {1, 5, 3},
-                                        {2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {3, 1, 4}};
+// On 8 tensor ranks some slices of the small model have no key-value head, and some no vocabulary. On three
+// stages the last has the head alone.
+const std::vector<MeshSizes> kMeshes = {
+    {1, 1, 1},    {1, 2, 1},    {1, 3, 1},    {1, 4, 1},    {1, 8, 1},    {1, 1, 2},   {1, 1, 4}, {1, 1, 8},
+    {1, 2, 2},    {1, 4, 2},    {1, 2, 4},    {1, 5, 3},    {2, 1, 1},    {4, 1, 1},   {2, 2, 2}, {3, 1, 4},
+    {1, 1, 1, 2}, {1, 1, 1, 3}, {1, 2, 1, 2}, {1, 1, 2, 2}, {2, 1, 1, 2}, {3, 2, 2, 3}};
 
 std::string text(const MeshSizes& mesh) {
-  return fmt::format("{}x{}x{}", mesh.replicate, mesh.fsdp, mesh.tensor);
+  return fmt::format("{}x{}x{}x{}", mesh.replicate, mesh.fsdp, mesh.tensor, mesh.pipeline);
 }
 
 std::map<std::string, std::string> files_of(const std::filesystem::path& directory) {
@@ -29,15 +31,16 @@ std::map<std::string, std::string> files_of(const std::filesystem::path& directo
 }
 
 void check_all_pairs(const ModelConfig& model, const std::vector<MeshSizes>& meshes = kMeshes,
-                     DType moments = DType::kFloat32) {
+                     DType moments = DType::kFloat32, const LoraConfig& lora = {}) {
   ScratchDirectory scratch;
   QuickIo io;
   for (const MeshSizes& mesh : meshes) {
-    SmallRun run(model, mesh, moments);
+    SmallRun run(model, mesh, moments, lora);
     run.save_step(io, scratch / text(mesh), 7);
+    EXPECT_TRUE(verify_checkpoint(io, scratch / text(mesh) / "step_00000007").empty()) << text(mesh);
   }
   for (const MeshSizes& to : meshes) {
-    SmallRun target(model, to, moments);
+    SmallRun target(model, to, moments, lora);
     for (const MeshSizes& from : meshes) {
       SCOPED_TRACE(text(from) + " -> " + text(to));
       target.fill(1);
@@ -60,9 +63,48 @@ TEST(CheckpointReshard, EveryPairOfMeshesIsBitEqualWithBiasesAndNormsOfHeads) {
 }
 
 TEST(CheckpointReshard, MomentsInBfloat16AreBitEqual) {
-  check_all_pairs(with_all_vectors(),
-                  {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}, {3, 1, 4}, {1, 5, 3}},
-                  DType::kBFloat16);
+  check_all_pairs(
+      with_all_vectors(),
+      {{1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {1, 1, 2}, {1, 2, 2}, {2, 1, 1}, {3, 1, 4}, {1, 5, 3}, {2, 1, 1, 3}},
+      DType::kBFloat16);
+}
+
+// A stage with the head alone has no adapters.
+TEST(CheckpointReshard, AdaptersOfStagesAreBitEqual) {
+  for (const bool tied : {false, true})
+    check_all_pairs(small_sizes(tied), {{1, 1, 1}, {1, 4, 1}, {1, 1, 2, 2}, {2, 2, 1, 2}, {1, 1, 1, 3}},
+                    DType::kFloat32, {.rank = 2, .alpha = 4});
+}
+
+// Replicas share the units of their stage. The first stage stores a tied table, the last has it, too.
+TEST(CheckpointReshard, EachStageStoresItsOwnUnits) {
+  ScratchDirectory scratch;
+  QuickIo io;
+  SmallRun run(small_sizes(true), {2, 1, 1, 2}), other(small_sizes(true), {1, 2, 1});
+  run.save_step(io, scratch.path(), 7);
+  const std::filesystem::path directory = scratch / "step_00000007";
+  const std::map<std::string, std::pair<std::string, int64_t>> expected = {
+      // file: unit and stage
+      {"rank_00000.h5", {"vocabulary", 0}},
+      {"rank_00001.h5", {"layers.1", 1}},
+      {"rank_00002.h5", {"layers.0", 0}}};
+  EXPECT_EQ(read_manifest(io, directory).files.size(), expected.size())
+      << "two units, two replicas and a table";
+  for (const auto& [name, stored] : expected) {
+    Hdf5File file(directory / name);
+    EXPECT_GT(file.array(stored.first + "/master").count, 0) << name;
+    EXPECT_EQ(file.integer("pipeline_index"), stored.second) << name;
+  }
+  std::filesystem::remove(directory / "rank_00001.h5");
+  const std::vector<CheckpointDamage> found = verify_checkpoint(io, directory);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].file + " " + found[0].what, "rank_00001.h5 is missing");
+  try {
+    other.read(io, directory);
+    ADD_FAILURE() << "a stage is missing";
+  } catch (const Error& error) {
+    EXPECT_HAS(error.what(), "rank_00001.h5");
+  }
 }
 
 // A load converts nothing, so bits stay equal.
@@ -103,8 +145,11 @@ TEST(CheckpointReshard, MomentsInBfloat16TakeHalfTheBytes) {
 TEST(CheckpointReshard, ThereAndBackGivesTheSameFiles) {
   ScratchDirectory scratch;
   QuickIo io;
-  const std::vector<std::pair<MeshSizes, MeshSizes>> pairs = {
-      {{1, 2, 2}, {1, 1, 1}}, {{1, 1, 1}, {1, 3, 1}}, {{1, 4, 1}, {2, 1, 4}}, {{3, 1, 4}, {1, 5, 3}}};
+  const std::vector<std::pair<MeshSizes, MeshSizes>> pairs = {{{1, 2, 2}, {1, 1, 1}},
+                                                              {{1, 1, 1}, {1, 3, 1}},
+                                                              {{1, 4, 1}, {2, 1, 4}},
+                                                              {{3, 1, 4}, {1, 5, 3}},
+                                                              {{2, 2, 1, 2}, {1, 1, 2, 3}}};
   int number = 0;
   for (const auto& [a, b] : pairs) {
     SCOPED_TRACE(text(a) + " -> " + text(b));
@@ -150,9 +195,9 @@ TEST(CheckpointReshard, FewerElementsThanRanks) {
 }
 
 TEST(CheckpointReshard, EveryLogicalElementIsStoredOnce) {
-  const std::vector<UnitSpec> units = parameter_table(small_sizes());
   for (const MeshSizes& mesh : kMeshes) {
     SCOPED_TRACE(text(mesh));
+    const std::vector<UnitSpec> units = staged_table(small_sizes(), mesh);
     int64_t stored = 0, expected = 0, bytes = 0;
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
       for (const UnitShard& shard : stored_shards(units, mesh, rank)) {

@@ -41,7 +41,7 @@ TEST(CheckpointWriter, TheTimeOfASaveIsThatOfItsWork) {
   run.fill(1);
   const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
     RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
-    SavingRank rank(io, scratch.path(), world, mesh, own, /*most_bytes=*/0);
+    SavingRank rank(io, scratch.path(), world, mesh, run.units(), own, /*most_bytes=*/0);
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     rank.writer.begin(state_at(1, run.model()), {.in_background = true});

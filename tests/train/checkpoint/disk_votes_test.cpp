@@ -92,7 +92,7 @@ TEST(DiskVotes, ASaveWhoseDiskDoesNotAnswerEnds) {
     run.fill(1);
     const auto errors = SimulatedRanks(2).run([&](Communicator& world) {
       RankMemory& own = run.ranks()[static_cast<size_t>(world.rank())];
-      SavingRank rank(io, scratch.path(), world, mesh, own, /*most_bytes=*/0);
+      SavingRank rank(io, scratch.path(), world, mesh, run.units(), own, /*most_bytes=*/0);
       try {
         rank.writer.save(state_at(1, run.model()),
                          {.in_background = in_background, .patience = kHalfASecond});

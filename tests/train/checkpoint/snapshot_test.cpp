@@ -65,7 +65,7 @@ void expect_equal_files(const ModelConfig& model, const MeshSizes& mesh, DType m
       const std::filesystem::path directory = scratch / fmt::format("{}_{}", most, in_background);
       const auto thrown = SimulatedRanks(mesh.ranks()).run([&](Communicator& world) {
         RankMemory& memory = run.ranks()[static_cast<size_t>(world.rank())];
-        SavingRank rank(io, directory, world, mesh, memory, most);
+        SavingRank rank(io, directory, world, mesh, run.units(), memory, most);
         EXPECT_EQ(rank.ledger.now()[MemoryCategory::kSnapshot], rank.snapshot.kept_bytes());
         EXPECT_LE(rank.snapshot.kept_bytes(), most);
         rank.writer.begin(state, {.in_background = in_background});
@@ -78,7 +78,14 @@ void expect_equal_files(const ModelConfig& model, const MeshSizes& mesh, DType m
 }
 
 TEST(Snapshot, TheFilesAreThoseOfASaveThatTrainingWaitsFor) {
-  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 1}, {2, 1, 2}, {1, 3, 1}})
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1},
+                                {1, 2, 1},
+                                {1, 1, 2},
+                                {2, 2, 1},
+                                {2, 1, 2},
+                                {1, 3, 1},
+                                {1, 1, 1, 2},
+                                {2, 1, 1, 3}})
     expect_equal_files(small_sizes(), mesh, DType::kFloat32);
   expect_equal_files(model_of_blocks(), {1, 1, 1}, DType::kFloat32);
   expect_equal_files(model_of_blocks(), {1, 2, 1}, DType::kBFloat16);
@@ -91,13 +98,15 @@ TEST(Snapshot, KeptUnitsAreFreeBeforeAnythingIsWrittenAndOthersAfter) {
   run.fill(5);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
     RankMemory& memory = run.ranks()[0];
-    SavingRank rank(io, scratch.path(), world, run.mesh(), memory, bytes_of_first(run, DType::kFloat32, 2));
+    SavingRank rank(io, scratch.path(), world, run.mesh(), run.units(), memory,
+                    bytes_of_first(run, DType::kFloat32, 2));
     ASSERT_EQ(rank.snapshot.kept(), 2);
     io.is_open = false;
     rank.writer.begin(state_at(5, run.model()), {.in_background = true});
     rank.snapshot.wait_for(0);
     rank.snapshot.wait_for(1);
     EXPECT_TRUE(rank.writer.is_writing());
+    EXPECT_TRUE(rank.snapshot.is_free(5)) << "another stage has more units";
     EXPECT_FALSE(rank.snapshot.is_free(3)) << "the last unit is larger than the blocks under way";
     io.is_open = true;
     rank.snapshot.wait_for(3);
@@ -116,7 +125,7 @@ TEST(Snapshot, AFailureFreesAllUnits) {
   run.fill(5);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
     RankMemory& memory = run.ranks()[0];
-    SavingRank rank(io, scratch.path(), world, run.mesh(), memory, /*most_bytes=*/0);
+    SavingRank rank(io, scratch.path(), world, run.mesh(), run.units(), memory, /*most_bytes=*/0);
     rank.writer.begin(state_at(5, run.model()), {.in_background = true});
     overwrite_when_free(rank.snapshot, memory);  // would wait for ever
     EXPECT_THROW(rank.writer.commit(), Error);
@@ -143,7 +152,7 @@ TEST(Snapshot, ASaveThatNobodyCommitsIsNone) {
   SmallRun run(small_sizes(), {1, 1, 1});
   run.fill(5);
   const auto thrown = SimulatedRanks(1).run([&](Communicator& world) {
-    SavingRank rank(io, scratch.path(), world, run.mesh(), run.ranks()[0], kEverything);
+    SavingRank rank(io, scratch.path(), world, run.mesh(), run.units(), run.ranks()[0], kEverything);
     rank.writer.begin(state_at(5, run.model()), {.in_background = true});
   });
   ASSERT_FALSE(thrown[0]) << thrown[0]->what();

@@ -107,6 +107,20 @@ TEST(SnapshotPlan, ARankCountsWhatItStores) {
   }
 }
 
+// The embedding has the size of the head, which has a norm, too.
+TEST(SnapshotPlan, TheLastStageMayStoreTheMost) {
+  ResolvedRun run = resolve_run(saving_config(), target_of(1, DeviceKind::kCpu));
+  run.model.num_hidden_layers = 2;
+  run.step.sharding.stage_layers = {1, 1};
+  run.mesh = {.fsdp = 1, .pipeline = 2};
+  const std::vector<UnitSpec> units = run.trained_table();
+  limit_copies(run.snapshot, units, run.mesh, DType::kFloat32, int64_t{1} << 40);
+  const int64_t last = kept_bytes(units, run.mesh, 1, DType::kFloat32, int64_t{1} << 40);
+  EXPECT_GT(last, kept_bytes(units, run.mesh, 0, DType::kFloat32, int64_t{1} << 40));
+  EXPECT_EQ(run.snapshot.whole_bytes, last);
+  EXPECT_TRUE(run.snapshot.is_whole());
+}
+
 TEST(SnapshotPlan, OnlyIfASaveComesBeforeTheEnd) {
   EXPECT_TRUE(saves_while_training(saving_config()));
   EXPECT_FALSE(saves_while_training(saving_config({"checkpoint.asynchronous=false"})));

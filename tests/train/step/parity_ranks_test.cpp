@@ -187,7 +187,8 @@ TEST_F(ParityRanks, Bfloat16MomentsResumeToTheBit) {
                                   loaded = live_states(after->step->model(), after->step->optimizer());
     MemoryLedger copies;
     Snapshot snapshot(before->stream, copies, saved, mesh, before->mesh.position(), INT64_MAX);
-    CheckpointWriter(io, directory, before->mesh.world(), mesh, snapshot).save(state, {});
+    CheckpointWriter(io, directory, before->mesh.world(), mesh, before->step->model().whole_table(), snapshot)
+        .save(state, {});
     const std::filesystem::path stored = directory / step_directory_name(3);
     const Checkpoint checkpoint{stored, read_manifest(io, stored)};
     CheckpointReader reader(io, checkpoint);
