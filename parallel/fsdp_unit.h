@@ -137,6 +137,8 @@ class FsdpUnit {
   const Tensor& gradient() const { return gradient_; }
   /// Bfloat16 weights of the shard. Empty if the compute dtype is float32, whose master weights are gathered.
   const Tensor& compute_copy() const { return copy_; }
+  /// The shard in the compute dtype: compute_copy() or, if that is empty, master().
+  const Tensor& own_shard() const { return copy_.empty() ? master_ : copy_; }
   /// Index of the shard's first element in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
   /// Elements at the start of the shard, padding included, that are the same on all ranks of the tensor axis:
@@ -145,7 +147,6 @@ class FsdpUnit {
 
  private:
   enum class State { kSharded, kGathering, kUnsharded };
-  const Tensor& own_shard() const { return copy_.empty() ? master_ : copy_; }
   bool whole_is_shard() const { return resources_.gather.size() == 1; }
   bool is_trained() const { return resources_.training && !layout_.unit().frozen; }
   Tensor part(const Tensor& flat, size_t tensor) const;

@@ -102,8 +102,9 @@ class ShardedTransformer {
   void weights_changed(Arena& arena);
 
   /// Gathers the units one by one and copies the weights to `whole`: the same model with the same tensor axis
-  /// and compute dtype, but an fsdp axis of 1. Every rank gets its whole slice. In stream order. Collective
-  /// over the fsdp axis.
+  /// and compute dtype, but pipeline and fsdp axes of 1. Every rank gets its whole slice. In stream order.
+  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather(), and as much down the tree of a broadcast
+  /// over the pipeline axis. Collective over both axes.
   void copy_weights_to(ShardedTransformer& whole);
 
   /// Calls ripstop::prepare_attention for the forward of micro-batches of these sizes and, if `backward`, for
@@ -162,6 +163,7 @@ class ShardedTransformer {
   void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
   bool is_shared(size_t unit) const;
   void sum_shared(Context& context);
+  void send_to_stages(FsdpUnit& unit, int64_t holder);
   using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);

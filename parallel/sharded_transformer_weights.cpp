@@ -160,10 +160,28 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
     units_[u].unshard();
     if (u + 1 < units_.size()) units_[u + 1].unshard();
     units_[u].wait();
-    units_[u].copy_whole_to(whole.units_[u]);
+    units_[u].copy_whole_to(whole.units_[places_[u]]);
     units_[u].reshard();
   }
+  if (mesh_.sizes().pipeline > 1)
+    for (size_t place = 0; place < whole_table_.size(); ++place)
+      send_to_stages(whole.units_[place], whole_table_[place].stage);
   whole.stream_.wait_for(stream_);
+}
+
+// Each rank of the stage that has the unit sends one part of it to the other stages, whose fsdp groups put
+// the parts together: links between stages are slow, and carry the unit once for each group, not each rank.
+void ShardedTransformer::send_to_stages(FsdpUnit& unit, int64_t holder) {
+  Communicator &pipeline = mesh_.pipeline(), &gather = mesh_.fsdp_gather();
+  const Tensor& whole = unit.own_shard();
+  const int64_t count = whole.count() / gather.size(), parts = count * gather.size();
+  const Tensor part = whole.row_range(gather.rank() * count, count);
+  pipeline.broadcast(stream_, part, holder);
+  if (parts < whole.count())
+    pipeline.broadcast(stream_, whole.row_range(parts, whole.count() - parts), holder);
+  if (pipeline.rank() == holder) return;
+  gather.all_gather(stream_, part, whole.row_range(0, parts)).wait();
+  unit.weights_changed();
 }
 
 }  // namespace ripstop

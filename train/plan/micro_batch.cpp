@@ -20,7 +20,7 @@ constexpr int64_t kSlots = 32;
 // fit.
 void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   if (!config.train.validates() || config.generation.validate_examples == 0) return;
-  const int64_t share = divide_up(config.generation.validate_examples, run.mesh.data_ranks());
+  const int64_t share = divide_up(config.generation.validate_examples, run.summaries_mesh().replicate);
   for (int64_t slots = std::min(share, kSlots); slots >= 1; slots /= 2) {
     run.summaries = InferenceOptions::of(run.model, config.data.sequence_length, run.step.sharding.compute,
                                          slots, config.generation, target.dataset_vocabulary);

@@ -64,7 +64,7 @@ struct ResolvedRun {
   double recomputed_share() const;
   /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.
   MeshSizes summaries_mesh() const {
-    return {.replicate = mesh.data_ranks(), .fsdp = 1, .tensor = mesh.tensor};
+    return {.replicate = mesh.ranks() / mesh.tensor, .fsdp = 1, .tensor = mesh.tensor};
   }
 };
 

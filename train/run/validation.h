@@ -66,8 +66,8 @@ std::string validation_note(const RunConfig& config, const std::vector<Validatio
 void plan_without_validations(ResolvedRun& run, DeviceKind device);
 
 /// Measures the model in training on the validation sets. The training step computes the loss. For ROUGE, a
-/// second model on the mesh (replicate * fsdp) x 1 x tensor gets the weights of the training model and lives
-/// only while it writes; its memory is ResolvedRun::summaries_memory.
+/// second model on ResolvedRun::summaries_mesh() gets the weights of the training model and lives only while
+/// it writes; its memory is ResolvedRun::summaries_memory.
 class Validation {
  public:
   Validation(const std::vector<ValidationSet>& sets, const RunConfig& config, const ResolvedRun& run,

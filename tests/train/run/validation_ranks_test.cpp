@@ -49,6 +49,15 @@ max_new_tokens = 60
 validate_examples = 11
 )";
 
+/// Every mesh of the ranks at hand, and pipelines.
+std::vector<MeshSizes> all_meshes() {
+  const int64_t ranks = test_world().communicator().size();
+  std::vector<MeshSizes> meshes = mesh_training::meshes_of(ranks);
+  if (ranks == 2) meshes.push_back({1, 1, 1, 2});
+  if (ranks == 4) meshes.insert(meshes.end(), {{1, 2, 1, 2}, {1, 1, 2, 2}, {2, 1, 1, 2}});
+  return meshes;
+}
+
 class ValidationRanks : public SharedDirectory {
  protected:
   void fill(const std::filesystem::path& directory) override {
@@ -68,7 +77,9 @@ class ValidationRanks : public SharedDirectory {
     text.replace(text.find("DATA"), 4, directory_.string());
     text += fmt::format("[mesh]\nreplicate = {}\nfsdp = {}\ntensor = {}\n", mesh.replicate, mesh.fsdp,
                         mesh.tensor);
-    return parse_run_config(text, "test", overrides);
+    RunConfig config = parse_run_config(text, "test", overrides);
+    config.mesh.pipeline = mesh.pipeline;
+    return config;
   }
   ResolvedRun resolved(const RunConfig& config, int64_t ranks) const {
     return resolve_run(config,
@@ -100,11 +111,10 @@ class ValidationRanks : public SharedDirectory {
       EXPECT_GT(shown[part].second, 0) << part;
       EXPECT_EQ(shown[part].first, shown[part].second) << part;
     }
-    EXPECT_EQ(
-        ledger.peak().total() - before.total(),
-        plan_inference(run.model, *run.summaries, run.summaries_mesh(),
-                       {.replicate = mesh.data_rank(), .tensor = mesh.tensor().rank()}, DeviceKind::kCpu)
-            .memory.total());
+    EXPECT_EQ(ledger.peak().total() - before.total(),
+              plan_inference(run.model, *run.summaries, run.summaries_mesh(),
+                             mesh_coordinates(run.summaries_mesh(), mesh.position()), DeviceKind::kCpu)
+                  .memory.total());
     EXPECT_FALSE(validation.measure(
         step, ledger, [&] { return mesh.world().rank() == 0; }, report))
         << "a stop request on one rank ends it";
@@ -170,7 +180,7 @@ TEST_F(ValidationRanks, ScoresDoNotDependOnTheMesh) {
       resolved(config, 1), tokenizer_, TokenDataset(directory_ / "validation.h5"), config.generation);
   EXPECT_GT(expected.rouge1.fmeasure, 0);
   double first_loss = 0;
-  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {
+  for (const MeshSizes& mesh : all_meshes()) {
     SCOPED_TRACE(mesh.to_text());
     const ValidationScores scores = scores_on(mesh);
     ASSERT_TRUE(scores.rouge);
@@ -226,7 +236,7 @@ TEST_F(ValidationRanks, SetsHaveTheirOwnScoresOnEveryMesh) {
 
 // On every mesh, with tied and untied embeddings, in both precisions, with and without resharding.
 TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
-  for (const MeshSizes& sizes : mesh_training::meshes_of(test_world().communicator().size()))
+  for (const MeshSizes& sizes : all_meshes())
     for (const bool tied : {false, true})
       for (const DType compute : {DType::kFloat32, DType::kBFloat16})
         for (const bool reshard : {true, false}) {
@@ -316,6 +326,25 @@ TEST_F(ValidationRanks, AStopLosesNoValidation) {
   EXPECT_EQ(end.best->metric, "rougeL");
   EXPECT_EQ(end.best, state("stopped", 6).best);
   EXPECT_EQ(state("stopped", end.best->step).best->step, end.best->step) << "the best is kept";
+}
+
+// Stages with different numbers of units wait together for saves that copy nothing, and any mesh goes on
+// where another stopped.
+TEST_F(ValidationRanks, ARunGoesOnWithAndWithoutAPipeline) {
+  const std::vector<std::string> overrides = {"model.num_hidden_layers=3", "checkpoint.snapshot_mib=0",
+                                              "checkpoint.every_steps=1"};
+  const MeshSizes last = all_meshes().back(), first = all_meshes().front();
+  ASSERT_EQ(train("plain", first, 0, overrides), ExitCode::kOk);
+  ASSERT_EQ(train("staged", last, 2, overrides), ExitCode::kRequeue);
+  ASSERT_EQ(train("staged", first, 4, overrides), ExitCode::kRequeue);
+  ASSERT_EQ(train("staged", last, 0, overrides), ExitCode::kOk);
+  const MetricsLog plain = metrics("plain"), staged = metrics("staged");
+  ASSERT_EQ(staged.steps.size(), 6U);
+  for (size_t s = 0; s < 6; ++s)
+    EXPECT_NEAR(staged.steps[s].loss, plain.steps[s].loss, 1e-5 * plain.steps[s].loss) << s;
+  ASSERT_EQ(staged.validations.size(), 3U);
+  for (size_t v = 0; v < 3; ++v)
+    EXPECT_NEAR(staged.validations[v].loss, plain.validations[v].loss, 1e-5 * plain.validations[v].loss);
 }
 
 // The planned memory of a resumed start covers only its own steps and validations, to the byte.
