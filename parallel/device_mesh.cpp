@@ -87,7 +87,7 @@ PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at
     MeshCoordinates first = at;
     if (!is_first) --first.pipeline;
     const bool has_peer = first.pipeline >= 0 && first.pipeline + 1 < sizes.pipeline;
-    const MeshGroup link{kPipelineAxis, is_first ? 0 : 1, 2, sizes.rank_of(first)};
+    const MeshGroup link{kPipelineAxis, is_first ? 0 : 1, 2, sizes.rank_of(first), /*is_link=*/true};
     const MeshGroup group = has_peer ? link : MeshGroup{.name = kPipelineAxis, .color = sizes.rank_of(at)};
     std::unique_ptr<Communicator> activations = make(group), gradients = make(group);
     if (!has_peer) continue;

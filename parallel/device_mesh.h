@@ -31,7 +31,8 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank);
 struct MeshGroup {
   const char* name = "world";
   int64_t rank = 0, size = 1;
-  int64_t color = 0;  ///< position of its first rank in the mesh
+  int64_t color = 0;     ///< position of its first rank in the mesh
+  bool is_link = false;  ///< of two neighbours of a pipeline
 };
 
 /// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 using Kind = PipelineOperation::Kind;
 
 constexpr int64_t kNever = -1;
+// Rounds of a micro-batch for each rank that pipeline_timeline() simulates at most.
+constexpr int64_t kSimulatedRounds = 16;
 
 // Times in a unit of the caller.
 struct Costs {
@@ -202,18 +205,26 @@ PipelineTimeline pipeline_timeline(const PipelineSizes& sizes, std::span<const d
   Costs costs{{}, {}, units(message)};
   std::ranges::transform(forward, std::back_inserter(costs.forward), units);
   std::ranges::transform(backward, std::back_inserter(costs.backward), units);
-  Simulation simulation(sizes);
-  simulation.run(costs_of_clock(sizes));
-  simulation.post_receives_as_run();
-  simulation.run(costs);
-  int64_t end = 0, busy = 0;
-  for (const TimedRank& rank : simulation.ranks())
-    for (const TimedAction& timed : rank.actions) {
-      end = std::max(end, timed.end);
-      busy += timed.end - timed.begin;
-    }
-  const auto all = static_cast<double>(sizes.ranks * end);
-  return {static_cast<double>(end) / kUnits, end == 0 ? 0 : 1 - static_cast<double>(busy) / all};
+  const auto end_of = [&](int64_t micro_batches) {
+    PipelineSizes few = sizes;
+    few.micro_batches = micro_batches;
+    Simulation simulation(few);
+    simulation.run(costs_of_clock(few));
+    simulation.post_receives_as_run();
+    simulation.run(costs);
+    int64_t end = 0;
+    for (const TimedRank& rank : simulation.ranks()) end = std::max(end, rank.actions.back().end);
+    return static_cast<double>(end);
+  };
+  const int64_t rounds = std::max<int64_t>(sizes.micro_batches / sizes.ranks - kSimulatedRounds, 0);
+  const int64_t simulated = sizes.micro_batches - rounds * sizes.ranks;
+  double end = end_of(simulated);
+  if (rounds > 0) end += static_cast<double>(rounds) * (end - end_of(simulated - sizes.ranks));
+  const auto sum = [](const std::vector<int64_t>& all) { return std::reduce(all.begin(), all.end()); };
+  const double busy =
+      static_cast<double>(sizes.micro_batches) *
+      static_cast<double>(sum(costs.forward) + (sizes.backward ? sum(costs.backward) : int64_t{0}));
+  return {end / kUnits, end == 0 ? 0 : 1 - busy / (static_cast<double>(sizes.ranks) * end)};
 }
 
 }  // namespace ripstop

@@ -71,7 +71,8 @@ struct PipelineTimeline {
 
 /// A step of pipeline_program() on all ranks, if stage s computes forward[s] and backward[s] seconds and a
 /// message takes `message` seconds, one at a time between two ranks in one direction. A receive is posted
-/// before the compute that it follows in the program.
+/// before the compute that it follows in the program. Simulates few micro-batches, from which those in the
+/// middle of many follow, so any number takes milliseconds.
 PipelineTimeline pipeline_timeline(const PipelineSizes& sizes, std::span<const double> forward,
                                    std::span<const double> backward, double message);
 

@@ -36,6 +36,10 @@ struct ShardingOptions {
   double pipeline_ahead = 1;
 };
 
+/// The stages of a model on a mesh: those of ShardingOptions::stage_layers. Throws like split_stages() and
+/// with_layers().
+StageSplit stage_split(const ModelConfig& config, const MeshSizes& mesh, const ShardingOptions& options);
+
 /// The micro-batches of a step of this data rank, or of an evaluation. The functions are borrowed.
 struct StepBatches {
   int64_t count = 1;

@@ -55,9 +55,9 @@ std::vector<UnitSpec> rows_at(const std::vector<UnitSpec>& table, const std::vec
 
 }  // namespace
 
-StageSplit stages_of(const ModelConfig& config, int64_t ranks, const ShardingOptions& options) {
-  StageSplit split =
-      split_stages(config, options.sequence_length, /*target_share=*/1, ranks, /*stages_per_rank=*/1);
+StageSplit stage_split(const ModelConfig& config, const MeshSizes& mesh, const ShardingOptions& options) {
+  StageSplit split = split_stages(config, options.sequence_length, /*target_share=*/1, mesh.pipeline,
+                                  /*stages_per_rank=*/1);
   return options.stage_layers.empty() ? split : with_layers(std::move(split), options.stage_layers);
 }
 
@@ -67,7 +67,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       options_(options),
       mesh_(mesh),
       stream_(stream),
-      split_(stages_of(config, mesh.sizes().pipeline, options)),
+      split_(stage_split(config, mesh.sizes(), options)),
       whole_table_(split_.staged(unit_table(config, options.lora))),
       stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),

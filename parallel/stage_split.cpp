@@ -17,15 +17,6 @@ int64_t sum_of(const std::vector<int64_t>& layers) {
   return std::accumulate(layers.begin(), layers.end(), int64_t{0});
 }
 
-// The head's operations as a multiple of a layer's.
-double head_in_layers(ModelConfig config, int64_t sequence_length) {
-  const auto flops = [&](int64_t layers) {
-    config.num_hidden_layers = layers;
-    return training_flops_per_token(config, sequence_length).causal;
-  };
-  return flops(0) / (flops(1) - flops(0));
-}
-
 }  // namespace
 
 std::vector<Stage> StageSplit::of_rank(int64_t rank) const {
@@ -89,6 +80,14 @@ StageSplit split_stages(const ModelConfig& config, int64_t sequence_length, doub
   split.layers.resize(static_cast<size_t>(before), rest / before + 1);
   split.layers.push_back(of_last);
   return split;
+}
+
+double head_in_layers(ModelConfig config, int64_t sequence_length) {
+  const auto flops = [&](int64_t layers) {
+    config.num_hidden_layers = layers;
+    return training_flops_per_token(config, sequence_length).causal;
+  };
+  return flops(0) / (flops(1) - flops(0));
 }
 
 StageSplit with_layers(StageSplit split, const std::vector<int64_t>& layers) {

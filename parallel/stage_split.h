@@ -43,6 +43,9 @@ struct StageSplit {
 StageSplit split_stages(const ModelConfig& config, int64_t sequence_length, double target_share,
                         int64_t ranks, int64_t stages_per_rank);
 
+/// The operations of the head, with a target in every row, as a multiple of a layer's.
+double head_in_layers(ModelConfig config, int64_t sequence_length);
+
 /// `split` with the layers that a user gave in mesh.pipeline_layers. Throws Error(kUsage), whose hint is
 /// `split`, unless there is a number for each stage, they add up to the model's layers, and only the last one
 /// may be 0.
