@@ -1,7 +1,6 @@
 #include "train/plan/rank_plan.h"
 
 #include <algorithm>
-#include <array>
 
 namespace ripstop {
 namespace {
@@ -10,7 +9,23 @@ std::vector<int64_t> ends_of_axis(int64_t size) {
   return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
 }
 
+// The plan of the fullest rank of a stage.
+RankPlan plan_stage(const PlanRequest& request, int64_t pipeline) {
+  RankPlan fullest;
+  for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
+    for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
+      const RankPlan plan = plan_rank(request, {.fsdp = fsdp, .tensor = tensor, .pipeline = pipeline});
+      if (plan.memory.total() > fullest.memory.total()) fullest = plan;
+    }
+  return fullest;
+}
+
 }  // namespace
+
+int64_t walked_micro_batches(const MeshSizes& mesh, int64_t micro_batches) {
+  const int64_t few = 3 * mesh.pipeline;
+  return micro_batches <= few ? micro_batches : few + micro_batches % mesh.pipeline;
+}
 
 Device planned_device(const PlanRequest& request) {
   Device device = Device::meta(request.device);
@@ -23,8 +38,10 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   MemoryLedger ledger;
   DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
-  const int64_t walked = request.mesh.pipeline > 1 ? request.micro_batches : std::min(request.micro_batches, kWalked);
-  std::vector<AxisBytes> sent_before(std::max<size_t>(3, walked));  // bytes sent before each micro-batch
+  const int64_t period = request.mesh.pipeline;
+  const int64_t walked = walked_micro_batches(request.mesh, request.micro_batches);
+  const int64_t more = (request.micro_batches - walked) / period;
+  std::vector<AxisBytes> sent_before(static_cast<size_t>(walked));  // bytes sent before each micro-batch
   const auto walk = [&](int64_t micro_batches) {
     step.run(
         micro_batches,
@@ -40,10 +57,12 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
   RankPlan plan;
   // The bytes of an evaluation are no part of a step.
   const AxisBytes sent = mesh.bytes_sent();
-  for (const MeshAxis axis : kMeshAxes)
-    plan.traffic_per_step[axis] =
-        sent[axis] - sent_before[0][axis] +
-        (request.micro_batches - walked) * (sent_before[2][axis] - sent_before[1][axis]);
+  for (const MeshAxis axis : kMeshAxes) {
+    plan.traffic_per_step[axis] = sent[axis] - sent_before.front()[axis];
+    if (more > 0)
+      plan.traffic_per_step[axis] +=
+          more * (sent_before.back()[axis] - sent_before[static_cast<size_t>(walked - 1 - period)][axis]);
+  }
   plan.step_arena = step.arena().peak();
   step.arena().forget_peak();
   if (request.validates)
@@ -58,13 +77,30 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 }
 
 RankPlan plan_fullest(const PlanRequest& request) {
+  const std::vector<int64_t> layers = stage_split(request.model, request.mesh, request.step.sharding).layers;
   RankPlan fullest;
-  for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
-    for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
-      const RankPlan plan = plan_rank(request, {.fsdp = fsdp, .tensor = tensor});
-      if (plan.memory.total() > fullest.memory.total()) fullest = plan;
-    }
+  for (int64_t stage = 0; stage < request.mesh.pipeline; ++stage) {
+    const auto place = layers.begin() + stage;
+    const bool is_end = stage == 0 || stage == request.mesh.pipeline - 1;
+    if (!is_end && std::find(layers.begin() + 1, place, *place) != place) continue;
+    const RankPlan plan = plan_stage(request, stage);
+    if (plan.memory.total() > fullest.memory.total()) fullest = plan;
+  }
   return fullest;
+}
+
+std::vector<StagePlan> plan_stages(const PlanRequest& request) {
+  const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
+  // More micro-batches than 2 P are not in flight, however many a step has.
+  const PipelineSizes sizes{.ranks = request.mesh.pipeline,
+                            .micro_batches = std::min(request.micro_batches, 2 * request.mesh.pipeline),
+                            .ahead = request.step.sharding.pipeline_ahead};
+  std::vector<StagePlan> stages;
+  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank)
+    stages.push_back({.stage = split.of_rank(rank).front(),
+                      .bytes = plan_stage(request, rank).memory.total(),
+                      .in_flight = most_in_flight(pipeline_actions(sizes, rank))});
+  return stages;
 }
 
 std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,

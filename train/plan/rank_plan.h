@@ -29,26 +29,39 @@ struct RankPlan {
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
-/// The micro-batches that plans run: the first, a middle one and the last. All middle ones are alike.
-inline constexpr int64_t kWalked = 3;
+/// The micro-batches that a plan runs of `micro_batches`: all of few; of many so few that begin, middle and
+/// end are like those of all, and what it leaves out are so many times P micro-batches of the middle, with P
+/// stages in the pipeline. One stage: the first, a middle one and the last.
+int64_t walked_micro_batches(const MeshSizes& mesh, int64_t micro_batches);
 
 /// The meta device on which a step is planned.
 Device planned_device(const PlanRequest& request);
 
 /// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
 /// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
-/// peak of a real step to the byte. Runs at most kWalked micro-batches. Takes milliseconds. Needs no device.
-/// Not collective.
+/// peak of a real step to the byte. Runs walked_micro_batches(). Takes milliseconds. Needs no device. Not
+/// collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks
-/// differ only by the replicated parameters in their shards.
+/// differ only by the replicated parameters in their shards; of a pipeline the first stage, the first of each
+/// other number of layers, and the last, because earlier stages keep more micro-batches.
 RankPlan plan_fullest(const PlanRequest& request);
+
+/// A stage of a pipeline.
+struct StagePlan {
+  Stage stage;
+  int64_t bytes = 0;      ///< RankPlan::memory of the stage's fullest rank
+  int64_t in_flight = 1;  ///< the most micro-batches between the begin of a forward and the end of a backward
+};
+
+/// Plans each stage, in order.
+std::vector<StagePlan> plan_stages(const PlanRequest& request);
 
 /// The calls of one operation on one axis in a step, and the bytes that a rank sends in them.
 struct SentByOperation {
   std::string axis;       ///< "fsdp"; "world" for the sums of the step
-  std::string operation;  ///< "all_gather", "reduce_scatter", "all_reduce", "exchange"
+  std::string operation;  ///< "all_gather", "reduce_scatter", "all_reduce", "exchange", "send"
   int64_t calls = 0;
   int64_t bytes = 0;
 };

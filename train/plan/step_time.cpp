@@ -135,6 +135,15 @@ PlannedLink& PlannedClock::link(const MeshGroup& group) {
   return *links_.back();
 }
 
+double PlannedClock::boundary_seconds(int64_t bytes) {
+  const int64_t members = members_of_node(mesh_, kPipelineAxis, mesh_.pipeline, ranks_per_node_);
+  Channel& channel = channels_[members < mesh_.pipeline ? 1 : 0];
+  channel.is_missed = channel.is_missed || channel.rate.bytes_per_second == 0;
+  return channel.rate.bytes_per_second == 0
+             ? 0
+             : static_cast<double>(bytes) / channel.rate.bytes_per_second + channel.rate.latency_seconds;
+}
+
 std::vector<std::string> PlannedClock::left_out() const {
   std::vector<std::string> names;
   if (flops_are_missed_) names.emplace_back("products");
@@ -148,45 +157,140 @@ std::string StepTime::left_out_text() const {
   return left_out.empty() ? "" : fmt::format(", without {}", fmt::join(left_out, " and "));
 }
 
+namespace {
+
+// Seconds, and those of them in which nothing was computed.
+struct Span {
+  double seconds = 0, exposed = 0;
+  Span operator-(const Span& other) const { return {seconds - other.seconds, exposed - other.exposed}; }
+  Span operator+(const Span& other) const { return {seconds + other.seconds, exposed + other.exposed}; }
+  Span operator*(double times) const { return {seconds * times, exposed * times}; }
+  double computing() const { return seconds - exposed; }
+};
+
+// The step of one stage, as if its neighbours never waited.
+struct StageTime {
+  Span all;            // of the step
+  double forward = 0;  // of a micro-batch; 0 in the last stage, whose backward follows at once
+  double backward = 0;
+};
+
+// Steps of a stage on the clock.
+class TimedStage {
+ public:
+  TimedStage(const PlanRequest& request, PlannedClock& clock, const StepRows& rows, int64_t stage)
+      : clock_(clock),
+        request_(request),
+        at_{.pipeline = stage},
+        stream_(planned_device(request), /*urgent=*/false, &clock),
+        mesh_(request.mesh, at_,
+              mesh_groups(request.mesh, at_,
+                          [&](const MeshGroup& group) {
+                            const bool is_free = group.size == 1 || group.is_link;
+                            return make_planned_communicator(group.name, group.rank, group.size,
+                                                             request.device, {},
+                                                             is_free ? nullptr : &clock.link(group));
+                          })),
+        step_(request.model, request.step, mesh_, stream_, ledger_),
+        document_{0, static_cast<int32_t>(rows.document_rows)} {
+    const ShardingOptions& sharding = request.step.sharding;
+    const auto all = static_cast<double>(sharding.sequence_count * sharding.sequence_length);
+    targets_.resize(static_cast<size_t>(std::clamp(std::ceil(rows.target_share * all), 1.0, all)));
+  }
+
+  StageTime time() {
+    const int64_t stages = request_.mesh.pipeline;
+    // The last two micro-batches before which a stage of a pipeline has begun all that it has in flight.
+    const int64_t walked = stages == 1 ? walked_micro_batches(request_.mesh, request_.micro_batches)
+                                       : step_.model().most_in_flight() + 2;
+    // Only the first step of a run gathers frozen weights that stay gathered, so a later step is timed.
+    walk(1);
+    walk(walked);
+    const auto more = static_cast<double>(request_.micro_batches) - static_cast<double>(walked);
+    StageTime time{.all = begun_.back() - begun_.front()};
+    if (walked < 3) return time;
+    const size_t last = begun_.size() - 2;
+    const Span turn = begun_[last] - begun_[last - 1];
+    time.all = time.all + turn * more;
+    if (at_.pipeline + 1 < stages) time.forward = forward_seconds();
+    time.backward = std::max(0.0, turn.seconds - time.forward);
+    return time;
+  }
+
+ private:
+  HostTokens next() {
+    begun_.push_back({clock_.seconds(), clock_.exposed_seconds()});
+    HostTokens tokens;
+    tokens.target = targets_;
+    if (document_[1] > 0) tokens.document_offset = document_;
+    return tokens;
+  }
+  void walk(int64_t micro_batches) {
+    begun_.clear();
+    step_.run(
+        micro_batches, [&](int64_t) { return next(); }, 0.0, {1}, [] { return false; });
+    begun_.push_back({clock_.seconds(), clock_.exposed_seconds()});
+  }
+  // The middle one of three micro-batches of an evaluation gathers beside computing, as in a step.
+  double forward_seconds() {
+    begun_.clear();
+    step_.evaluate(
+        3, [&](int64_t) { return next(); }, [] { return false; });
+    return (begun_[2] - begun_[1]).seconds;
+  }
+
+  PlannedClock& clock_;
+  const PlanRequest& request_;
+  MeshCoordinates at_;
+  Stream stream_;
+  DeviceMesh mesh_;
+  MemoryLedger ledger_;
+  TrainingStep step_;
+  std::vector<int32_t> targets_;
+  std::array<int32_t, 2> document_;
+  std::vector<Span> begun_;  // when each micro-batch begins, and the end
+};
+
+// The times of all stages, of which equal ones are timed once.
+std::vector<StageTime> time_stages(const PlanRequest& request, PlannedClock& clock, const StepRows& rows) {
+  const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
+  std::vector<StageTime> times;
+  std::map<std::tuple<int64_t, bool, bool>, StageTime> known;
+  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank) {
+    const Stage stage = split.of_rank(rank).front();
+    const auto [place, is_new] = known.try_emplace({stage.layers, stage.is_first, stage.is_last});
+    if (is_new) place->second = TimedStage(request, clock, rows, rank).time();
+    times.push_back(place->second);
+  }
+  return times;
+}
+
+}  // namespace
+
 StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t ranks_per_node,
                         const StepRows& rows) {
   PlannedClock clock(rates, request.mesh, ranks_per_node, request.device);
-  const Stream stream(planned_device(request), /*urgent=*/false, &clock);
-  DeviceMesh mesh(request.mesh, {}, mesh_groups(request.mesh, {}, [&](const MeshGroup& group) {
-                    return make_planned_communicator(group.name, group.rank, group.size, request.device, {},
-                                                     group.size > 1 ? &clock.link(group) : nullptr);
-                  }));
-  MemoryLedger ledger;
-  TrainingStep step(request.model, request.step, mesh, stream, ledger);
-  const auto all =
-      static_cast<double>(request.step.sharding.sequence_count * request.step.sharding.sequence_length);
-  const std::vector<int32_t> targets(
-      static_cast<size_t>(std::clamp(std::ceil(rows.target_share * all), 1.0, all)));
-  const std::array<int32_t, 2> document{0, static_cast<int32_t>(rows.document_rows)};
-  struct Moment {
-    double seconds = 0, exposed = 0;
-  };
-  const auto walked = static_cast<size_t>(std::min(request.micro_batches, kWalked));
-  std::array<Moment, kWalked + 1> at;  // before each micro-batch, and at the end
-  // Only the first step of a run gathers frozen weights that stay gathered, so a later step is timed.
-  for (const size_t micro_batches : {size_t{1}, walked}) {
-    step.run(
-        static_cast<int64_t>(micro_batches),
-        [&](int64_t micro) {
-          at[static_cast<size_t>(micro)] = {clock.seconds(), clock.exposed_seconds()};
-          HostTokens tokens;
-          tokens.target = targets;
-          if (rows.document_rows > 0) tokens.document_offset = document;
-          return tokens;
-        },
-        0.0, {1}, [] { return false; });
-    at[micro_batches] = {clock.seconds(), clock.exposed_seconds()};
+  const std::vector<StageTime> stages = time_stages(request, clock, rows);
+  const Span& first = stages.front().all;
+  if (stages.size() == 1) return {first.seconds, first.exposed, clock.left_out()};
+  const ShardingOptions& sharding = request.step.sharding;
+  const int64_t boundary = sharding.sequence_count * sharding.sequence_length / request.mesh.tensor *
+                           request.model.hidden_size * element_bytes(sharding.compute);
+  std::vector<double> forward, backward;
+  const auto micro_batches = static_cast<double>(request.micro_batches);
+  double rest = 0, computing = 0;  // the longest of what is no part of a micro-batch; the mean
+  for (const StageTime& stage : stages) {
+    forward.push_back(stage.forward);
+    backward.push_back(stage.backward);
+    rest = std::max(rest, stage.all.seconds - micro_batches * (stage.forward + stage.backward));
+    computing += stage.all.computing() / static_cast<double>(stages.size());
   }
-  const auto more = static_cast<double>(request.micro_batches) - static_cast<double>(walked);
-  const auto whole = [&](double Moment::*part) {
-    return at[walked].*part - at[0].*part + more * (at[2].*part - at[1].*part);
-  };
-  return {whole(&Moment::seconds), whole(&Moment::exposed), clock.left_out()};
+  const PipelineSizes sizes{.ranks = request.mesh.pipeline,
+                            .micro_batches = request.micro_batches,
+                            .ahead = sharding.pipeline_ahead};
+  const double seconds =
+      rest + pipeline_timeline(sizes, forward, backward, clock.boundary_seconds(boundary)).seconds;
+  return {seconds, seconds - computing, clock.left_out()};
 }
 
 }  // namespace ripstop

@@ -29,6 +29,8 @@ class PlannedClock final : public KernelObserver {
   PlannedLink& link(const MeshGroup& group);
 
   double seconds() const { return now_; }
+  /// The seconds of a message between stages of a pipeline, over the slowest of their links.
+  double boundary_seconds(int64_t bytes);
   /// The part of seconds() in which nothing was computed.
   double exposed_seconds() const { return exposed_; }
   /// The work that took no time, as its rate is not known: "memory", "messages between nodes". Sorted.
@@ -80,8 +82,10 @@ struct StepTime {
 };
 
 /// The time of a step after the first, as the schedule of the step overlaps work and messages: the step's
-/// code on kMeta on one rank, all of which are alike. Loading data takes no time. Takes milliseconds. Not
-/// collective.
+/// code on kMeta on one rank, all of which are alike. Of a pipeline, each different stage is timed so by
+/// itself, as if its neighbours never waited, and pipeline_timeline() puts their times together: messages
+/// between stages slow down nothing else, and exposed_seconds are a mean over the stages. Loading data takes
+/// no time. Takes milliseconds. Not collective.
 StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t ranks_per_node,
                         const StepRows& rows = {});
 

@@ -32,7 +32,7 @@ TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
   EXPECT_EQ(memory(true), memory(false));
 }
 
-// The plan by its definition: runs every micro-batch.
+// The plan by its definition: runs every micro-batch of a step after the first.
 RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   const Stream stream(Device::meta(request.device));
   MemoryLedger ledger;
@@ -40,9 +40,11 @@ RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const auto no_tokens = [](int64_t) { return HostTokens{}; };
   const auto no_stop = [] { return false; };
-  step.run(request.micro_batches, no_tokens, 0.0, {1}, no_stop);
+  step.run(1, no_tokens, 0.0, {1}, no_stop);
+  const AxisBytes before = mesh.bytes_sent();
+  step.run(request.micro_batches, no_tokens, 0.0, {2}, no_stop);
   RankPlan plan;
-  plan.traffic_per_step = mesh.bytes_sent();
+  plan.traffic_per_step = mesh.bytes_sent() - before;
   step.evaluate(1, no_tokens, no_stop);
   plan.arena = step.arena().peak();
   plan.memory = ledger.peak();
@@ -68,15 +70,17 @@ PlanRequest small_request(bool tied, bool reshard, DType compute) {
   return request;
 }
 
-void expect_walk_of_all(PlanRequest request, const MeshSizes& mesh, int64_t count) {
+void expect_walk_of_all(PlanRequest request, const MeshSizes& mesh, int64_t count, int64_t stage = 0) {
   request.mesh = mesh;
   request.micro_batches = count;
-  const MeshCoordinates last{.replicate = 0, .fsdp = mesh.fsdp - 1, .tensor = mesh.tensor - 1};
+  const MeshCoordinates last{
+      .replicate = 0, .fsdp = mesh.fsdp - 1, .tensor = mesh.tensor - 1, .pipeline = stage};
   const RankPlan expected = walk_all(request, last), found = plan_rank(request, last);
   const ShardingOptions& sharding = request.step.sharding;
-  const std::string where = fmt::format("{}, tied {}, reshard {}, recompute {}, {} micro-batches",
-                                        mesh.to_text(), request.model.tie_word_embeddings,
-                                        sharding.reshard_after_forward, to_string(sharding.recompute), count);
+  const std::string where =
+      fmt::format("{}, stage {}, {} ahead, tied {}, reshard {}, recompute {}, {} micro-batches",
+                  mesh.to_text(), stage, sharding.pipeline_ahead, request.model.tie_word_embeddings,
+                  sharding.reshard_after_forward, to_string(sharding.recompute), count);
   EXPECT_EQ(found.memory, expected.memory) << where;
   EXPECT_EQ(found.arena, expected.arena) << where;
   EXPECT_EQ(found.traffic_per_step, expected.traffic_per_step) << where;
@@ -98,6 +102,70 @@ TEST(Plan, EqualsAWalkOfEveryMicroBatch) {
               request.step.sharding.recompute = recompute;
               expect_walk_of_all(request, mesh, count);
             }
+}
+
+// The last stage may be a head alone, and a step may have fewer micro-batches than stages.
+TEST(Plan, OfAStageEqualsAWalkOfEveryMicroBatch) {
+  const MeshSizes meshes[] = {{1, 1, 1, 2}, {2, 2, 1, 3}, {1, 2, 2, 4}};
+  for (const MeshSizes& mesh : meshes)
+    for (const bool tied : {false, true})
+      for (const bool reshard : {false, true})
+        for (const double ahead : {1.0, 0.5, 0.0})
+          for (const bool lora : {false, true})
+            for (const int64_t count : {1, 2, 3, 6, 7, 8, 13, 14, 21, 26, 27}) {
+              PlanRequest request = small_request(tied, reshard, DType::kFloat32);
+              request.step.sharding.pipeline_ahead = ahead;
+              request.step.sharding.recompute = kRecomputes[static_cast<size_t>(count % 3)];
+              if (lora) request.step.sharding.lora = {.rank = 2, .alpha = 4};
+              for (int64_t stage = 0; stage < mesh.pipeline; ++stage)
+                expect_walk_of_all(request, mesh, count, stage);
+            }
+}
+
+// The bytes over a pipeline's links: each boundary [n, C] goes up once and its gradient down once for each
+// micro-batch; ends of a tied table exchange their gradients once.
+TEST(Plan, AStageSendsItsBoundariesAndTiedGradients) {
+  for (const bool tied : {false, true})
+    for (const int64_t count : {1, 5, 40}) {
+      PlanRequest request = small_request(tied, true, DType::kBFloat16);
+      request.mesh = {1, 2, 2, 3};
+      request.micro_batches = count;
+      const int64_t boundary = 2 * 2 * 64 / 2 * 32;  // bfloat16, two sequences, half of the rows
+      const UnitLayout vocabulary(unit_table(request.model, {}).front(), 2, 0, 2);
+      const int64_t table = tied ? 4 * vocabulary.shard_elements() : 0;
+      const auto sent = [&](int64_t stage) {
+        return plan_rank(request, {.pipeline = stage}).traffic_per_step.pipeline;
+      };
+      EXPECT_EQ(sent(0), count * boundary + table);
+      EXPECT_EQ(sent(1), count * 2 * boundary);
+      EXPECT_EQ(sent(2), count * boundary + table);
+    }
+}
+
+TEST(Plan, TheFullestStageIsAmongThosePlanned) {
+  PlanRequest request = small_request(false, true, DType::kBFloat16);
+  request.model.num_hidden_layers = 9;
+  request.mesh = {1, 2, 1, 4};
+  request.micro_batches = 9;
+  const std::vector<std::vector<int64_t>> splits{{2, 2, 2, 3}, {1, 5, 2, 1}, {3, 3, 3, 0}, {1, 1, 1, 6}};
+  const int64_t fullest[] = {0, 1, 0, 3};
+  for (size_t s = 0; s < splits.size(); ++s) {
+    request.step.sharding.stage_layers = splits[s];
+    const std::vector<StagePlan> stages = plan_stages(request);
+    ASSERT_EQ(stages.size(), 4U);
+    int64_t most = 0;
+    for (int64_t stage = 0; stage < 4; ++stage) {
+      const StagePlan& each = stages[static_cast<size_t>(stage)];
+      EXPECT_EQ(each.stage.layers, splits[s][static_cast<size_t>(stage)]);
+      EXPECT_EQ(each.in_flight, std::vector<int64_t>({7, 5, 3, 1})[static_cast<size_t>(stage)]);
+      EXPECT_GE(each.bytes, plan_rank(request, {.pipeline = stage}).memory.total());
+      most = std::max(most, each.bytes);
+    }
+    EXPECT_EQ(plan_fullest(request).memory.total(), most);
+    EXPECT_EQ(stages[static_cast<size_t>(fullest[s])].bytes, most);
+  }
+  request.micro_batches = 2;
+  EXPECT_EQ(plan_stages(request).front().in_flight, 2);
 }
 
 // Ranks of a tensor group register their arenas with each other, so all must have one size.

@@ -38,9 +38,9 @@ Rates rates_of(double flops, double memory, double link) {
 // The work of a step, by kernel, as another observer counts it.
 class Count final : public KernelObserver {
  public:
-  explicit Count(const PlanRequest& request) {
+  explicit Count(const PlanRequest& request, const MeshCoordinates& at = {}) {
     const Stream stream(planned_device(request), false, this);
-    DeviceMesh mesh = DeviceMesh::planned(request.mesh, {}, request.device);
+    DeviceMesh mesh = DeviceMesh::planned(request.mesh, at, request.device);
     MemoryLedger ledger;
     TrainingStep step(request.model, request.step, mesh, stream, ledger);
     step.run(
@@ -208,6 +208,88 @@ TEST(StepTime, GrowsWithTheMicroBatches) {
   };
   EXPECT_GT(of(4), of(3));
   expect_equal(of(9) - of(8), of(4) - of(3));
+}
+
+// The work of a stage with `layers` layers, and of all.
+double stage_seconds(PlanRequest request, int64_t stage) {
+  request.micro_batches = 2;
+  const auto flops = [&](int64_t micro_batches) {
+    request.micro_batches = micro_batches;
+    const Count count(request, {.pipeline = stage});
+    double sum = 0;
+    for (const auto& [kernel, each] : count.flops) sum += each;
+    return sum / 1e9;
+  };
+  return flops(2) - flops(1);
+}
+
+// Without messages a step of equal stages takes M + P - 1 times as long as a micro-batch in one of them.
+TEST(StepTime, OfAPipelineHasItsIdleTime) {
+  PlanRequest request = small_request({1, 1, 1, 3});
+  request.model.num_hidden_layers = 6;
+  request.model.vocab_size = 4;
+  const double one = stage_seconds(request, 1);
+  for (const int64_t micro_batches : {1, 2, 6, 600}) {
+    request.micro_batches = micro_batches;
+    const StepTime time = plan_step_time(request, rates_of(1e9, kFree, kFree), 0);
+    const auto count = static_cast<double>(micro_batches);
+    EXPECT_NEAR(time.seconds, (count + 2) * one, 0.02 * time.seconds) << "the head is small";
+    EXPECT_NEAR(time.exposed_seconds, 2 * one, 0.03 * (count + 2) * one);
+  }
+}
+
+// The longest stage decides about the time of many micro-batches.
+TEST(StepTime, OfAPipelineFollowsItsLongestStage) {
+  PlanRequest request = small_request({1, 1, 1, 2});
+  const auto each = [&](std::vector<int64_t> layers) {
+    request.step.sharding.stage_layers = std::move(layers);
+    const auto of = [&](int64_t micro_batches) {
+      request.micro_batches = micro_batches;
+      return seconds_of(request, rates_of(1e9, kFree, kFree));
+    };
+    const double longest = std::max(stage_seconds(request, 0), stage_seconds(request, 1));
+    EXPECT_NEAR(of(50) - of(40), 10 * longest, 1e-6);
+    return longest;
+  };
+  EXPECT_GT(each({1, 2}), each({2, 1}));
+}
+
+// Messages shorter than a forward hide behind more micro-batches in flight; a full link decides the time.
+TEST(StepTime, OfAPipelineHidesMessagesThatAreShortEnough) {
+  PlanRequest request = small_request({1, 1, 1, 3});
+  request.model.num_hidden_layers = 6;
+  request.model.vocab_size = 4;
+  request.micro_batches = 30;
+  const auto of = [&](double link, double ahead) {
+    request.step.sharding.pipeline_ahead = ahead;
+    return seconds_of(request, rates_of(1e9, kFree, link));
+  };
+  const double boundary = 4 * 2 * 64 * 32, forward = stage_seconds(request, 1) / 3;
+  const double half = boundary / (forward / 2);  // bytes per second with which a message takes half of it
+  const double free = of(kFree, 1);
+  EXPECT_GT(of(half, 0), 1.15 * free);
+  EXPECT_LT(of(half, 1), 1.08 * free);
+  const double full = of(boundary / (4 * forward), 1);
+  EXPECT_NEAR(full, 30 * 4 * forward, 0.4 * full);
+  EXPECT_GT(full, 30 * 4 * forward);
+  EXPECT_EQ(plan_step_time(request, rates_of(1e9, kFree, 0), 0).left_out,
+            std::vector<std::string>{"messages inside a node"});
+  EXPECT_EQ(plan_step_time(request, rates_of(1e9, kFree, kFree), 1).left_out,
+            std::vector<std::string>{"messages between nodes"});
+}
+
+// Weights that are gathered, and gradients that are summed, take their time in each stage.
+TEST(StepTime, OfAPipelineHasTheMessagesOfItsStages) {
+  PlanRequest request = small_request({2, 2, 1, 3});
+  request.micro_batches = 6;
+  const double free = seconds_of(request, rates_of(1e9, kFree, kFree));
+  Rates rates = rates_of(1e9, kFree, kFree);
+  rates.between_nodes = LinkRate{.latency_seconds = 0, .bytes_per_second = 1e4, .compute_share = 1};
+  const AxisBytes sent = plan_rank(request, {.pipeline = 1}).traffic_per_step;
+  const auto replicate = static_cast<double>(sent.replicate), fsdp = static_cast<double>(sent.fsdp);
+  EXPECT_GT(seconds_of(request, rates, 6), free + 0.8 * replicate / 1e4) << "sums between nodes";
+  rates.inside_node = LinkRate{.latency_seconds = 0, .bytes_per_second = 1e4, .compute_share = 1};
+  EXPECT_GT(seconds_of(request, rates), 0.8 * (fsdp + replicate) / 1e4);
 }
 
 TEST(StepTime, RowsWithoutATargetTakeNoHead) {
