@@ -32,6 +32,7 @@
 #include "train/machine/machine.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
+#include "train/plan/pipeline_plan.h"
 #include "train/plan/plan_text.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
@@ -71,6 +72,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
   print_out("flops per token {:.4g} (causal)\n", run.flops_per_token().causal);
   print_out("micro-batch     {}, {} a step{}\n", counted(run.step.sharding.sequence_count, "sequence"),
             run.micro_batches, idle_text(config, run));
+  if (run.mesh.pipeline > 1) print_out("pipeline        {}\n", pipeline_text(run, target.device));
   print_out("recompute       {}\n", recompute_text(run));
   if (target.device == DeviceKind::kCuda)
     print_out("head            {} rows of logits at once\n", run.step.sharding.head_chunk_rows);
@@ -304,6 +306,7 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
       kept[axis] = config.mesh[axis];
     else
       config.mesh[axis] = defaults[axis];
+  if (!kept.pipeline) config.mesh.pipeline_layers.reset();
   if (!is_given("train.micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
   if (!is_given("train.recompute")) config.train.recompute = RecomputeChoice::kAuto;
   return kept;

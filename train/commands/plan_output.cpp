@@ -71,9 +71,10 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target, const Mes
       " x ", [&](MeshAxis axis) { return named.is_named(axis) ? std::to_string(run.mesh[axis]) : ""; });
   return fmt::format("{:>{}}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n", mesh,
                      axes_column(named).size(), run.step.sharding.sequence_count, run.micro_batches,
-                     fmt::format("{:.1f}%", 100 * run.idle_share), to_string(run.step.sharding.recompute),
-                     bytes_text(run.memory().total()), share ? fmt::format("{:.1f}%", 100 * *share) : "-",
-                     bytes_text(sent.inside_nodes), bytes_text(sent.between_nodes),
+                     fmt::format("{:.1f}%", 100 * run.idle_share_in_all()),
+                     to_string(run.step.sharding.recompute), bytes_text(run.memory().total()),
+                     share ? fmt::format("{:.1f}%", 100 * *share) : "-", bytes_text(sent.inside_nodes),
+                     bytes_text(sent.between_nodes),
                      run.time ? fmt::format("  {:>8.3g} s", run.time->seconds) : "");
 }
 
@@ -174,6 +175,18 @@ Json cost_json(const ResolvedRun& run) {
   return cost;
 }
 
+Json pipeline_json(const ResolvedRun& run, DeviceKind device) {
+  if (run.mesh.pipeline == 1) return nullptr;
+  Json stages = Json::array();
+  for (const StagePlan& each : plan_stages(run.request(device)))
+    stages.push_back({{"layers", each.stage.layers},
+                      {"embedding", each.stage.is_first},
+                      {"head", each.stage.is_last},
+                      {"bytes", each.bytes},
+                      {"in_flight", each.in_flight}});
+  return {{"stages", stages}, {"idle_share", run.pipeline_idle_share}};
+}
+
 Json to_json(const ResolvedRun& run, const RunTarget& target) {
   const Json cost = cost_json(run);
   const FlopsPerToken flops = run.flops_per_token();
@@ -196,6 +209,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target) {
           {"micro_batches_per_step", run.micro_batches},
           {"head_chunk_rows", run.step.sharding.head_chunk_rows},
           {"idle_share", run.idle_share},
+          {"pipeline", pipeline_json(run, target.device)},
           {"threads_per_rank", cpu_threads()},
           {"notes", run.notes}};
 }
@@ -210,6 +224,7 @@ Json row_json(const ResolvedRun& run, const RunTarget& target, double step_token
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"idle_share", run.idle_share},
+          {"pipeline", pipeline_json(run, target.device)},
           {"recompute", to_string(run.step.sharding.recompute)},
           {"recomputed_share", run.recomputed_share()},
           {"memory", cost["memory"]},

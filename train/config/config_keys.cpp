@@ -218,7 +218,7 @@ const ConfigKey kKeys[] = {
      .elsewhere = "training.global_batch_size | batch_size train_batch_size total_batch_size"},
     {RIPSTOP_KEY(train, micro_batch_sequences), .range = {1, 1 << 30}, .may_change_on_resume = true, .none_is_auto = true,
      .unit = "sequences",
-     .doc = "Sequences that a tensor group computes at once; `auto`: the largest that fits into memory and leaves no row empty, on a CPU at most 4,096 tokens or one sequence. The group accumulates the gradients of its share of the global batch.",
+     .doc = "Sequences that a tensor group computes at once; `auto`: the largest that fits into memory and leaves no row empty, on a CPU at most 4,096 tokens, in a pipeline 2,048, or one sequence. The group accumulates the gradients of its share of the global batch.",
      .elsewhere = "per_device_train_batch_size training.local_batch_size | micro_batch_size "
                   "train_micro_batch_size_per_gpu device_batch_size auto_find_batch_size per_device_eval_batch_size"},
     {RIPSTOP_KEY(train, recompute), .may_change_on_resume = true,

@@ -5,6 +5,7 @@
 
 #include "model/core/rounding.h"
 #include "model/head_loss.h"
+#include "train/plan/pipeline_plan.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -12,6 +13,9 @@ namespace {
 
 // Rows of a micro-batch on a CPU with which matrix products reach full speed.
 constexpr int64_t kCpuRows = 4096;
+
+// Rows of a micro-batch from which on a pipeline loses more by idling than products gain by more rows.
+constexpr int64_t kPipelineRows = 2048;
 
 // Maximum summaries that a rank writes at once in a validation.
 constexpr int64_t kSlots = 32;
@@ -69,8 +73,11 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                           const MeshSizes& mesh) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
-  // A CPU reaches full speed at kCpuRows rows. On a GPU more rows are faster, so only memory limits them.
-  const int64_t rows = target.device == DeviceKind::kCpu ? kCpuRows : kMostMicroBatchTokens;
+  // A CPU reaches full speed at kCpuRows rows. On a GPU more rows are faster, so only memory limits them. In
+  // a pipeline more and smaller micro-batches idle less.
+  const int64_t rows = mesh.pipeline > 1                   ? kPipelineRows
+                       : target.device == DeviceKind::kCpu ? kCpuRows
+                                                           : kMostMicroBatchTokens;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
   // Takes, for each number of micro-batches, the smallest size that holds the data rank's share of the
@@ -111,9 +118,17 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.micro_batches = divide_up(divide_up(g, data_ranks), sequence_count);
   const int64_t computed = computed_sequences(config, run.mesh, sequence_count);
   run.idle_share = 1 - static_cast<double>(g) / static_cast<double>(computed);
-  run.plan = plan_fullest(run.request(target.device));
-  run.snapshot = {};
-  plan_summaries(config, target, run);
+  split_layers(config, target, run);
+  run.pipeline_idle_share = pipeline_idle_share(run, target.rows.target_share, run.micro_batches);
+  // More micro-batches in flight hide messages, but recomputation and smaller micro-batches cost more.
+  const std::vector<double> aheads = run.mesh.pipeline > 1 ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};
+  for (const double ahead : aheads) {
+    run.step.sharding.pipeline_ahead = ahead;
+    run.plan = plan_fullest(run.request(target.device));
+    run.snapshot = {};
+    plan_summaries(config, target, run);
+    if (run.fits(target)) break;
+  }
   // Snapshots take the memory that is left.
   run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
                                run.memory().total());

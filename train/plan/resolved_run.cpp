@@ -1,5 +1,8 @@
 #include "train/plan/resolved_run.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "data/process/shell_word.h"
 #include "model/core/rounding.h"
 #include "train/config/nearest_name.h"
@@ -7,6 +10,7 @@
 #include "train/machine/device_choice.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
+#include "train/plan/pipeline_plan.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
@@ -192,6 +196,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
   if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) {
     enlarge_head_chunk(target, run);
+    std::ranges::move(pipeline_notes(config, target, run), std::back_inserter(run.notes));
     return run;
   }
   throw PlanTooLarge(

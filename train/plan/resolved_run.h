@@ -21,7 +21,9 @@ struct ResolvedRun {
   bool deterministic = false;
   bool validates = true;  ///< TrainSection::validates
   double idle_share = 0;  ///< share of the sequences of each step that are empty
-  RankPlan plan;          ///< plan of the fullest rank
+  /// Share of the other work's time in which the ranks of a pipeline have nothing to compute.
+  double pipeline_idle_share = 0;
+  RankPlan plan;  ///< plan of the fullest rank
   /// The model that writes summaries at validations; nullopt without summaries.
   std::optional<InferenceOptions> summaries;
   /// Memory of the model that writes summaries, during a validation, in addition to `plan`.
@@ -60,6 +62,8 @@ struct ResolvedRun {
   bool fits(const RunTarget& target) const {
     return !target.device_memory_bytes || memory().total() + library_bytes <= *target.device_memory_bytes;
   }
+  /// Share of a step in which ranks compute empty sequences or nothing.
+  double idle_share_in_all() const { return 1 - (1 - idle_share) * (1 - pipeline_idle_share); }
   /// Operations of recomputation divided by all other operations: 0 to about 1/3.
   double recomputed_share() const;
   /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.

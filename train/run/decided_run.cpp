@@ -9,6 +9,7 @@
 #include "parallel/agreement.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
+#include "train/plan/run_length.h"
 #include "train/plan/training_data.h"
 
 namespace ripstop {
@@ -47,6 +48,11 @@ void require_equal_decisions(const DecidedRun& run) {
       fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once", sharding.sequence_count,
                   to_string(sharding.compute), to_string(sharding.recompute), sharding.head_chunk_rows),
       where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
+  if (run.mesh.pipeline > 1)
+    require_equal(world, ExitCode::kResources, "pipeline",
+                  fmt::format("stages of {} layers, {} ahead", fmt::join(sharding.stage_layers, ", "),
+                              sharding.pipeline_ahead),
+                  where, "give mesh.pipeline_layers, or use nodes of one kind");
   const std::string same_data = fmt::format("make the same {} visible on every node", run.config.data.key());
   require_equal(world, ExitCode::kInputData, "data set", content_hashes(run.datasets), where, same_data);
   require_equal(world, ExitCode::kInputData, "validation set", content_hashes(run.validation), where,
@@ -64,6 +70,13 @@ void read_pretrained_facts(const std::filesystem::path& directory, Communicator&
   require_equal(world, ExitCode::kInputData, "the pretrained model",
                 fmt::format("{}, eos_token_id {}", fields_text(*target.pretrained), target.pretrained_ends),
                 where, kSamePretrainedHint);
+}
+
+// The rows by which `plan` cuts the layers into stages, too.
+StepRows rows_of_first_epoch(RunConfig config, DataSets datasets) {
+  config.train.epochs.reset();
+  config.train.steps = 1;
+  return rows_of(count_training_data(datasets, config), config.data.sequence_length);
 }
 
 }  // namespace
@@ -90,6 +103,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   RunTarget target = run_target(world, device, datasets.front().header().vocabulary_size);
   if (origin) read_pretrained_facts(origin->directory, all, where, target);
   const RunConfig config = target.with_ends(given);
+  if (*config.mesh.pipeline > 1) target.rows = rows_of_first_epoch(config, datasets);
   ResolvedRun resolved = resolve_run(config, target);
   std::ranges::move(tokenizer.notes(), std::back_inserter(resolved.notes));
   if (origin && !origin->has_begun)
