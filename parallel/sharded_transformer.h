@@ -52,9 +52,6 @@ struct StepBatches {
   FunctionRef<bool(int64_t done)> gives_up;
 };
 
-/// The stages of a pipeline of `ranks` ranks. Throws the errors of split_stages() and with_layers().
-StageSplit stages_of(const ModelConfig& config, int64_t ranks, const ShardingOptions& options);
-
 /// Slots in each SlotPool: one for the unit that computes, one for a unit that is gathered or reduced.
 inline constexpr int64_t kUnitSlots = 2;
 

@@ -54,6 +54,7 @@ struct Rates {
   double memory_bytes_per_second = 0;  ///< read and written; for kernels that are not in `kernels`
   double flops_per_second = 0;         ///< for products and attention that are not in `kernels`
   std::optional<LinkRate> inside_node, between_nodes;
+  bool knows_products() const { return flops_per_second > 0 || !kernels.empty(); }
   std::optional<double> watts_per_rank;
 
   static void fields(auto& self, auto& field) {

@@ -11,10 +11,13 @@
 #include "model/core/rounding.h"
 #include "train/plan/fitting_meshes.h"
 #include "train/plan/micro_batch.h"
+#include "train/plan/pipeline_plan.h"
 
 namespace ripstop {
 namespace {
 
+// Stages of a pipeline that the search tries. More are idle for too long.
+constexpr int64_t kMostStages = 16;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 // A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
@@ -83,10 +86,10 @@ int64_t at_most_as_few(int64_t fewest) {
 }
 
 int64_t lost_percent(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count,
-                     double recomputed_share) {
+                     double recomputed_share, double pipeline_idle_share) {
   const auto useful = static_cast<double>(config.train.global_batch_sequences);
-  const double computed =
-      static_cast<double>(computed_sequences(config, mesh, sequence_count)) * (1 + recomputed_share);
+  const double computed = static_cast<double>(computed_sequences(config, mesh, sequence_count)) *
+                          (1 + recomputed_share) / (1 - pipeline_idle_share);
   return static_cast<int64_t>(100 * (computed - useful) / computed);
 }
 
@@ -96,16 +99,17 @@ class Search {
       : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
     for (const Recompute recompute : kRecomputes) largest_[recompute] = kMost;
     for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
-      const int64_t block = kept.pipeline.value_or(1) * tensor;
-      if (target.ranks % block != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
-      std::vector<int64_t> sizes = divisors(target.ranks / block);
-      for (const int64_t fsdp : std::views::reverse(sizes)) {
-        const MeshSizes mesh{.replicate = target.ranks / block / fsdp,
-                             .fsdp = fsdp,
-                             .tensor = tensor,
-                             .pipeline = kept.pipeline.value_or(1)};
-        const auto fits = [&](MeshAxis axis) { return kept[axis].value_or(mesh[axis]) == mesh[axis]; };
-        if (std::ranges::all_of(kMeshAxes, fits)) add(mesh);
+      if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
+      for (const int64_t pipeline : divisors(target.ranks / tensor)) {
+        const std::vector<int64_t> sizes = divisors(target.ranks / tensor / pipeline);
+        for (const int64_t fsdp : std::views::reverse(sizes)) {
+          const MeshSizes mesh{.replicate = target.ranks / tensor / pipeline / fsdp,
+                               .fsdp = fsdp,
+                               .tensor = tensor,
+                               .pipeline = pipeline};
+          const auto fits = [&](MeshAxis axis) { return kept[axis].value_or(mesh[axis]) == mesh[axis]; };
+          if (std::ranges::all_of(kMeshAxes, fits) && tries_pipeline(mesh, kept)) add(mesh);
+        }
       }
     }
   }
@@ -120,6 +124,18 @@ class Search {
   }
 
  private:
+  bool tries_pipeline(const MeshSizes& mesh, const KeptSizes& kept) const {
+    if (mesh.pipeline == 1) return true;
+    const int64_t layers = unplanned_.model.num_hidden_layers, of_node = target_.ranks_per_node;
+    if (kept.pipeline) return mesh.pipeline <= layers + 1;
+    return target_.rates && target_.rates->knows_products() && target_.ranks > of_node &&
+           of_node % (mesh.fsdp * mesh.tensor) == 0 && mesh.pipeline <= std::min(kMostStages, layers);
+  }
+  double idle_share(ResolvedRun run, int64_t sequence_count) const {
+    split_layers(config_, target_, run);
+    const int64_t sequences = computed_sequences(config_, run.mesh, sequence_count) / run.mesh.data_ranks();
+    return pipeline_idle_share(run, target_.rows.target_share, sequences / sequence_count);
+  }
   // Adds the micro-batches that fit on `mesh`, each with the least recomputation that fits.
   void add(const MeshSizes& mesh) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
@@ -145,7 +161,8 @@ class Search {
     fitting_ += static_cast<int64_t>(sizes.size() - first);
     std::map<int64_t, Ladder> by_percent;
     for (size_t i = first; i < sizes.size(); ++i) {
-      Ladder& ladder = by_percent[lost_percent(config_, run.mesh, sizes[i], run.recomputed_share())];
+      Ladder& ladder = by_percent[lost_percent(config_, run.mesh, sizes[i], run.recomputed_share(),
+                                               idle_share(run, sizes[i]))];
       ladder.mesh = &searched;
       ladder.indices.push_back(i);
     }
@@ -208,7 +225,8 @@ class Search {
 }  // namespace
 
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run) {
-  return lost_percent(config, run.mesh, run.step.sharding.sequence_count, run.recomputed_share());
+  return lost_percent(config, run.mesh, run.step.sharding.sequence_count, run.recomputed_share(),
+                      run.pipeline_idle_share);
 }
 
 SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ranks_per_node) {

@@ -27,7 +27,8 @@ using KeptSizes = PerAxis<std::optional<int64_t>>;
 /// Numbers of bytes up to this multiple of the least count as equal: padding alone differs that much.
 inline constexpr double kAsFewBytes = 1.05;
 
-/// Percent of the computation, rounded down, that goes into empty sequences and recomputation.
+/// Percent of the computation, rounded down, that goes into empty sequences, recomputation and, in a
+/// pipeline, waits of ranks that have nothing to compute.
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
@@ -40,10 +41,11 @@ struct MeshSearch {
 };
 
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
-/// config's micro-batch or, for "auto", micro_batches_to_try. Meshes have one stage unless
-/// kept.pipeline says otherwise. Skips meshes whose tensor groups would span nodes, unless
-/// config.mesh.allow_tensor_across_nodes is set. target.ranks_per_node must be known. Returns at most
-/// `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
+/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would
+/// span nodes, unless config.mesh.allow_tensor_across_nodes is set. Without kept.pipeline, tries pipelines
+/// only if the rates of products are known, because percent lost and bytes sent have no common measure: those
+/// between nodes, of up to 16 stages that lie inside a node. target.ranks_per_node must be known. Returns at
+/// most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
 /// unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);

@@ -158,7 +158,7 @@ std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget&
 
 std::vector<UnitSpec> ResolvedRun::trained_table() const {
   std::vector<UnitSpec> table =
-      stages_of(model, mesh.pipeline, step.sharding).staged(unit_table(model, step.sharding.lora));
+      stage_split(model, mesh, step.sharding).staged(unit_table(model, step.sharding.lora));
   std::erase_if(table, [](const UnitSpec& unit) { return unit.frozen; });
   return table;
 }

@@ -240,6 +240,64 @@ TEST(MeshSearch, KeptSizesRestrictIt) {
   EXPECT_TRUE(none.rows.empty());
 }
 
+RunConfig deep_search(int64_t batch) {
+  return searched({"model.num_hidden_layers=8", "train.recompute=none", "model.preset=debug",
+                   fmt::format("train.global_batch_sequences={}", batch)});
+}
+
+// Percent lost and bytes sent have no common measure, so only a user or rates bring pipelines in.
+TEST(MeshSearch, HasPipelinesIfKeptOrTimed) {
+  const auto stages = [](const RunTarget& target, const KeptSizes& kept = {}) {
+    std::set<int64_t> found;
+    for (const ResolvedRun& run : search_meshes(deep_search(16), target, kept, kAllRows).rows)
+      found.insert(run.mesh.pipeline);
+    return found;
+  };
+  RunTarget target = nodes_of(4, 4);
+  EXPECT_EQ(stages(target), std::set<int64_t>{1});
+  EXPECT_EQ(stages(target, {.pipeline = 4}), std::set<int64_t>{4});
+  EXPECT_EQ(stages(target, {.pipeline = 16}), std::set<int64_t>{}) << "8 layers";
+  target.rates = Rates();
+  target.rates->flops_per_second = 1e12;
+  EXPECT_EQ(stages(target), (std::set<int64_t>{1, 2, 4, 8}));
+  RunTarget one_node = nodes_of(1, 16);
+  one_node.rates = target.rates;
+  EXPECT_EQ(stages(one_node), std::set<int64_t>{1});
+  target.rates = Rates();
+  target.rates->memory_bytes_per_second = 1e12;
+  EXPECT_EQ(stages(target), std::set<int64_t>{1}) << "layers would cost nothing";
+}
+
+TEST(MeshSearch, PipelinesLoseTheirIdleTime) {
+  const RunConfig config = deep_search(16);
+  const RunTarget target = nodes_of(4, 4);
+  int64_t before = 0;
+  for (const ResolvedRun& run : search_meshes(config, target, {.pipeline = 4}, kAllRows).rows) {
+    const double computed = static_cast<double>(run.mesh.replicate * run.mesh.fsdp * run.micro_batches *
+                                                run.step.sharding.sequence_count);
+    EXPECT_GT(run.pipeline_idle_share, 0.1);
+    const int64_t lost = lost_percent(config, run);
+    EXPECT_EQ(lost, static_cast<int64_t>(100 * (1 - 16 * (1 - run.pipeline_idle_share) / computed)));
+    EXPECT_GE(lost, before);
+    before = lost;
+  }
+  EXPECT_GT(before, 20);
+}
+
+// Slow links between nodes make a pipeline the shortest step, fast ones do not.
+TEST(MeshSearch, SlowLinksMakePipelinesFirst) {
+  const auto best = [](double bytes_per_second) {
+    RunTarget target = nodes_of(4, 4);
+    target.rates = Rates();
+    target.rates->flops_per_second = 1e12;
+    target.rates->inside_node = LinkRate{0, 1e12, 1};
+    target.rates->between_nodes = LinkRate{0, bytes_per_second, 1};
+    return search_meshes(deep_search(64), target, {}, 1).rows.front().mesh.pipeline;
+  };
+  EXPECT_EQ(best(1e12), 1);
+  EXPECT_GT(best(1e7), 1);
+}
+
 TEST(MeshSearch, TensorGroupsLieInsideNodes) {
   const auto largest = [](const RunConfig& config) {
     int64_t tensor = 0;
