@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
-
 #include "data/text/json_struct.h"
 #include "train/report/human_text.h"
 #include "train/report/model_text.h"
@@ -70,14 +68,10 @@ std::string value_line(const MeshVerdict& verdict, CheckedKind kind, const char*
                      value.holds() ? "" : "FAILS: ", value.text());
 }
 
-Json finite_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 Json value_json(const CheckedValue& value) {
   Json json{{"what", to_string(value.kind)}, {"step", value.step > 0 ? Json(value.step) : Json(nullptr)}};
   if (!value.parameter.empty()) json["parameter"] = value.parameter;
-  json["error"] = finite_or_null(value.error);
+  json["error"] = value.error;
   json["tolerance"] = value.tolerance;
   json["holds"] = value.holds();
   if (value.kind == CheckedKind::kGradientBlock || value.kind == CheckedKind::kUpdateBlock) {
@@ -103,8 +97,8 @@ Json model_json(const CheckSettings& settings) {
 Json sums_json(const std::array<StepSums, kCheckSteps>& steps) {
   Json json = Json::array();
   for (const StepSums& step : steps)
-    json.push_back({{"loss", finite_or_null(step.loss)},
-                    {"gradient_norm", finite_or_null(step.gradient_norm)},
+    json.push_back({{"loss", step.loss},
+                    {"gradient_norm", step.gradient_norm},
                     {"targets", step.target_count},
                     {"skipped", step.skipped}});
   return json;

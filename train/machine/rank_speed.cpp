@@ -134,11 +134,6 @@ class RingMessages {
   int64_t bytes_;
 };
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 // The speed of products while a message moves, as a share of their speed without: products last for longer
 // than the message, and what they take more is its time on the processors that compute.
 double measure_compute_share(Communicator& group, const Device& device, double bytes_per_second) {

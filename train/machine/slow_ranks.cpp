@@ -6,17 +6,21 @@
 
 namespace ripstop {
 
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 std::vector<double> relative_to_median(std::span<const double> rates) {
   std::vector<double> known;
   for (const double rate : rates)
     if (rate > 0) known.push_back(rate);
   std::vector<double> shares(rates.size(), 1.0);
   if (known.empty()) return shares;
-  std::sort(known.begin(), known.end());
-  const size_t middle = known.size() / 2;
-  const double median = known.size() % 2 == 1 ? known[middle] : (known[middle - 1] + known[middle]) / 2;
+  const double usual = median(known);
   for (size_t i = 0; i < rates.size(); ++i)
-    if (rates[i] > 0) shares[i] = rates[i] / median;
+    if (rates[i] > 0) shares[i] = rates[i] / usual;
   return shares;
 }
 

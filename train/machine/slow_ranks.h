@@ -8,8 +8,11 @@ namespace ripstop {
 /// A rank below this share of the median speed is slow.
 inline constexpr double kSlowShare = 0.8;
 
-/// Each rate divided by the median of all rates above 0. A rate of 0 is unknown and gives 1. The median of an
-/// even number of rates is the mean of the two middle ones. Pure.
+/// The middle one of `values`, of which there is one at least; of an even number the mean of the two in the
+/// middle. Pure.
+double median(std::vector<double> values);
+
+/// Each rate divided by the median of all rates above 0. A rate of 0 is unknown and gives 1. Pure.
 std::vector<double> relative_to_median(std::span<const double> rates);
 
 /// The option of sbatch and srun that keeps `hosts` out of a job: "--exclude=n2,n7", each host once and

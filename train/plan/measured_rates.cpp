@@ -13,6 +13,7 @@
 #include "train/machine/energy.h"
 #include "train/machine/machine.h"
 #include "train/machine/rank_speed.h"
+#include "train/machine/slow_ranks.h"
 #include "train/plan/rank_plan.h"
 
 namespace ripstop {
@@ -119,11 +120,7 @@ std::vector<KernelRate> measure_kernels(Communicator& all, const Device& device)
                                                                  : std::span<const Sample>(kCpuSamples))
       time_kernels(all, device, request_of(sample, compute, device), times);
   std::vector<double> medians;
-  for (auto& [key, seconds] : times.times) {
-    const auto middle = seconds.begin() + std::ssize(seconds) / 2;
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    medians.push_back(std::max(*middle, 1e-9));
-  }
+  for (const auto& [key, seconds] : times.times) medians.push_back(std::max(median(seconds), 1e-9));
   medians = mean_of_ranks(all, medians);
   std::vector<KernelRate> rates;
   for (size_t i = 0; const auto& [key, seconds] : times.times) {

@@ -49,13 +49,13 @@ std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets
 
 SetData count_set(const TokenDataset& dataset, const RunConfig& config) {
   const SequenceReader reader(dataset, config.data.sequence_length, config.data.loss_on);
-  SetData data{.kind = dataset.header().kind,
-               .examples = dataset.examples(),
-               .cut_documents = reader.cut_documents(),
-               .cut_summaries = reader.cut_summaries(),
-               .cut_turns = reader.cut_turns(),
-               .without_targets = reader.without_targets(),
-               .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0})};
+  SetData data{{.examples = dataset.examples(),
+                .cut_documents = reader.cut_documents(),
+                .cut_summaries = reader.cut_summaries(),
+                .cut_turns = reader.cut_turns(),
+                .without_targets = reader.without_targets(),
+                .epoch_tokens = std::reduce(reader.rows().begin(), reader.rows().end(), int64_t{0})},
+               dataset.header().kind};
   data.epoch_targets = reader.targets();
   for (const int64_t rows : reader.rows()) {
     const auto longest = static_cast<double>(std::min(rows, config.data.sequence_length));
@@ -74,11 +74,11 @@ TrainingData count_sets(DataSets datasets, const RunConfig& config) {
     const EpochSequences first = count_epoch_sequences(datasets[set], sequence_options(config), 0, set);
     one.epoch_sequences = first.sequences;
     data.plan_hash += (data.plan_hash.empty() ? "" : " ") + first.plan_hash;
-    for (int64_t SetData::*count :
+    for (int64_t DataCounts::*count :
          {&SetData::examples, &SetData::cut_documents, &SetData::cut_summaries, &SetData::cut_turns,
-          &SetData::cut_tokens, &SetData::without_targets, &SetData::epoch_tokens, &SetData::epoch_sequences,
-          &SetData::epoch_targets})
+          &SetData::cut_tokens, &SetData::without_targets, &SetData::epoch_tokens, &SetData::epoch_sequences})
       data.*count += one.*count;
+    data.epoch_targets += one.epoch_targets;
     data.squared_tokens += one.squared_tokens;
   }
   data.kind = data.sets.front().kind;

@@ -10,23 +10,15 @@
 #include "parallel/device_mesh.h"
 #include "train/checkpoint/manifest.h"
 #include "train/plan/resolved_run.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 
 /// The options with which this rank's BatchLoader reads the training data.
 BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& run, const DeviceMesh& mesh);
 
-struct SetData {
+struct SetData : DataCounts {
   ExampleKind kind = ExampleKind::kSummary;
-  int64_t examples = 0;
-  int64_t cut_documents = 0;    ///< examples whose document, or a user's text, loses its end
-  int64_t cut_summaries = 0;    ///< examples that lose the whole document and the end of their summary
-  int64_t cut_turns = 0;        ///< turns that conversations lose
-  int64_t cut_tokens = 0;       ///< tokens that cut examples lose
-  int64_t without_targets = 0;  ///< examples that keep no target
-  int64_t epoch_tokens = 0;     ///< tokens in an epoch, counted as `tokens` in metrics.jsonl
-  /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
-  int64_t epoch_sequences = 0;
   int64_t epoch_targets = 0;  ///< rows of an epoch with a target
   /// The sum of the squares of the examples' tokens, to which attention's time is proportional. Running text
   /// counts as if all of its documents were as long as a sequence.

@@ -2,12 +2,12 @@
 // https://protobuf.dev/programming-guides/encoding/; RFC 3720, appendix B.4, for CRC-32C.
 #include "train/report/event_file.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -17,6 +17,7 @@
 #include "data/tokenizer/protobuf_fields.h"
 #include "model/core/number.h"
 #include "train/config/config_keys.h"
+#include "train/machine/machine.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -207,14 +208,15 @@ struct Records {
     Message values;
     add_scalar(values, "validation/loss", validation.loss);
     add_scalar(values, "validation/perplexity", std::exp(validation.loss));
-    if (validation.rouge1) add_scalar(values, "validation/rouge1", *validation.rouge1);
-    if (validation.rouge2) add_scalar(values, "validation/rouge2", *validation.rouge2);
-    if (validation.rougeL) add_scalar(values, "validation/rougeL", *validation.rougeL);
+    const auto add_rouge = [&](const auto& scores, const std::string& set) {
+      if (scores.rouge1) add_scalar(values, "validation/rouge1" + set, *scores.rouge1);
+      if (scores.rouge2) add_scalar(values, "validation/rouge2" + set, *scores.rouge2);
+      if (scores.rougeL) add_scalar(values, "validation/rougeL" + set, *scores.rougeL);
+    };
+    add_rouge(validation, "");
     for_each_set(validation.sets, [&](const std::string& set, const SetScores& part) {
       if (part.target_count > 0) add_scalar(values, "validation/loss/" + set, part.loss);
-      if (part.rouge1) add_scalar(values, "validation/rouge1/" + set, *part.rouge1);
-      if (part.rouge2) add_scalar(values, "validation/rouge2/" + set, *part.rouge2);
-      if (part.rougeL) add_scalar(values, "validation/rougeL/" + set, *part.rougeL);
+      add_rouge(part, "/" + set);
     });
     if (validation.samples) add_samples(values, *validation.samples);
     return summary(validation.step, values);
@@ -247,8 +249,7 @@ struct Records {
 
 EventFile::EventFile(const std::filesystem::path& directory, const RunConfig& config)
     : config_(config), sets_(short_paths(config.data.all())) {
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = clock_seconds(CLOCK_REALTIME);
   int64_t number = static_cast<int64_t>(now);
   for (const Io::Entry& entry : list_directory(posix_io(), directory)) {
     if (!entry.name.starts_with(kPrefix)) continue;

@@ -1,7 +1,8 @@
 #include "train/report/metrics.h"
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <string_view>
 
@@ -10,17 +11,13 @@
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
 #include "model/core/error.h"
+#include "train/machine/machine.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
 
 using Json = FieldWriter::Json;
-
-// Wall-clock time since 1970, so that events of several runs and of other programs can be compared.
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // The event `any` as a line with its line end.
 std::string line_of(const MetricsEvent& any, double time) {
@@ -155,7 +152,7 @@ int64_t place_of_step(const InputFile& file, int64_t step) {
 
 void MetricsFile::write(const MetricsEvent& event) {
   const double given = std::visit([](const auto& any) { return any.time; }, event);
-  const double time = given != 0 ? given : now_seconds();
+  const double time = given != 0 ? given : clock_seconds(CLOCK_REALTIME);
   add(line_of(event, time), second_.path.empty() ? "" : second_.records(event, time));
 }
 

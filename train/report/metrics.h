@@ -39,27 +39,35 @@ struct StepCost {
   }
 };
 
-struct DataUse {
-  std::string kind = {};  ///< "summary", "text" or "conversation"; empty in logs of older versions
+/// Counts of one data set, or of all.
+struct DataCounts {
   int64_t examples = 0;
-  int64_t cut_documents = 0;    ///< examples that lose the end of their document
-  int64_t cut_summaries = 0;    ///< examples that lose their document and the end of their summary
+  int64_t cut_documents = 0;    ///< examples whose document, or a user's text, loses its end
+  int64_t cut_summaries = 0;    ///< examples that lose the whole document and the end of their summary
   int64_t cut_turns = 0;        ///< turns that conversations lose
-  int64_t cut_tokens = 0;       ///< tokens that the cut examples lose together
+  int64_t cut_tokens = 0;       ///< tokens that cut examples lose
   int64_t without_targets = 0;  ///< examples that keep no target
-  int64_t sequences_per_epoch = 0;
-  int64_t tokens_per_epoch = 0;
-  bool operator==(const DataUse&) const = default;
+  /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
+  int64_t epoch_sequences = 0;
+  int64_t epoch_tokens = 0;  ///< tokens in an epoch, counted as StepMetrics::tokens
+  bool operator==(const DataCounts&) const = default;
   static void fields(auto& self, auto& field) {
-    field("kind", self.kind);
     field("examples", self.examples);
     field("cut_documents", self.cut_documents);
     field("cut_summaries", self.cut_summaries);
     field("cut_turns", self.cut_turns);
     field("cut_tokens", self.cut_tokens);
     field("without_targets", self.without_targets);
-    field("sequences_per_epoch", self.sequences_per_epoch);
-    field("tokens_per_epoch", self.tokens_per_epoch);
+    field("sequences_per_epoch", self.epoch_sequences);
+    field("tokens_per_epoch", self.epoch_tokens);
+  }
+};
+
+struct DataUse : DataCounts {
+  std::string kind = {};  ///< "summary", "text" or "conversation"; empty in logs of older versions
+  static void fields(auto& self, auto& field) {
+    field("kind", self.kind);
+    DataCounts::fields(self, field);
   }
 };
 

@@ -365,15 +365,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.recompute = std::string(to_string(run_.step.sharding.recompute));
   event.micro_batch_sequences = run_.step.sharding.sequence_count;
   event.micro_batches = run_.micro_batches;
-  event.data = {.kind = std::string(to_string(data.kind)),
-                .examples = data.examples,
-                .cut_documents = data.cut_documents,
-                .cut_summaries = data.cut_summaries,
-                .cut_turns = data.cut_turns,
-                .cut_tokens = data.cut_tokens,
-                .without_targets = data.without_targets,
-                .sequences_per_epoch = data.epoch_sequences,
-                .tokens_per_epoch = data.epoch_tokens};
+  event.data = {data, std::string(to_string(data.kind))};
   event.checkpoint_bytes = found.length.checkpoint_bytes;
   event.parameters = parameter_count(run_.model);
   event.trained_parameters = run_.trained_parameters();

@@ -72,8 +72,8 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_EQ(before["data"]["examples"], use.examples);
   EXPECT_EQ(before["data"]["cut_documents"], use.cut_documents);
   EXPECT_EQ(before["data"]["cut_tokens"], use.cut_tokens);
-  EXPECT_EQ(before["data"]["sequences_per_epoch"], use.sequences_per_epoch);
-  EXPECT_EQ(before["data"]["tokens_per_epoch"], use.tokens_per_epoch);
+  EXPECT_EQ(before["data"]["sequences_per_epoch"], use.epoch_sequences);
+  EXPECT_EQ(before["data"]["tokens_per_epoch"], use.epoch_tokens);
   EXPECT_EQ(before["run"]["steps"], log.steps.back().step);
   EXPECT_EQ(before["run"]["tokens"], log.steps.back().tokens_seen);
   // The headers and hashes of the files take a few KiB more.
@@ -86,7 +86,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   const Json after = plan_json("train.epochs=3");
   ASSERT_FALSE(after["time"].is_null()) << after;
   EXPECT_GT(after["time"]["tokens_per_second"], 0);
-  const int64_t left = 2 * use.tokens_per_epoch;  // the run has done one of the three epochs
+  const int64_t left = 2 * use.epoch_tokens;  // the run has done one of the three epochs
   EXPECT_NEAR(after["time"]["run_seconds"], left / after["time"]["tokens_per_second"].get<double>(), 1e-3);
   EXPECT_NEAR(after["time"]["node_hours"], after["time"]["run_seconds"].get<double>() / 3600, 1e-9);
   EXPECT_TRUE(after["time"]["exposed_seconds"].is_null());

@@ -19,12 +19,9 @@ std::string text_of(const RunConfig& config, const RunLength& length) {
 
 RunLength length_of_four_epochs() {
   RunLength length;
-  const SetData set{.examples = 786,
-                    .cut_documents = 402,
-                    .cut_tokens = 50,
-                    .epoch_tokens = 150,
-                    .epoch_sequences = 82,
-                    .epochs = 4};
+  SetData set{
+      {.examples = 786, .cut_documents = 402, .cut_tokens = 50, .epoch_sequences = 82, .epoch_tokens = 150}};
+  set.epochs = 4;
   length.data = TrainingData{{set}, {set}};
   length.data->steps = 41;
   length.data->tokens = 600;
