@@ -27,6 +27,7 @@
 #include "train/machine/version.h"
 #include "train/plan/measured_rates.h"
 #include "train/report/human_text.h"
+#include "train/report/live_line.h"
 #include "train/report/standard_streams.h"
 
 namespace ripstop {
@@ -284,11 +285,6 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   return report;
 }
 
-Json as_json(const std::optional<LinkRate>& speed) {
-  if (!speed) return nullptr;
-  return FieldWriter::to_json(*speed);
-}
-
 std::vector<std::string> back_ends() {
   return cuda_is_built() ? std::vector<std::string>{"cpu", "cuda"} : std::vector<std::string>{"cpu"};
 }
@@ -308,8 +304,8 @@ void print_json(const Report& report) {
     json["power"] = FieldWriter::to_json(node.power);
     document["nodes"].push_back(json);
   }
-  document["inside_node"] = as_json(report.links.inside_node);
-  document["between_nodes"] = as_json(report.links.between_nodes);
+  document["inside_node"] = FieldWriter::to_json(report.links.inside_node);
+  document["between_nodes"] = FieldWriter::to_json(report.links.between_nodes);
   if (report.rank_report) document.update(rank_report_json(*report.rank_report));
   print_out("{}\n", text_of_json(document, 2));
 }
@@ -386,15 +382,17 @@ void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json
     if (leads && output.has_parent_path() && !std::filesystem::is_directory(output.parent_path()))
       fail(ExitCode::kUsage, "--output {}: there is no folder {}", output.string(),
            output.parent_path().string());
-    if (leads && !json) print_out("\nmeasuring rates for {} ...\n", output.string());
   });
   std::string note;
+  LiveLine line(stderr);
+  if (leads) line.show("measuring rates for half a minute ...");
   const Rates rates = measure_rates(world, choose_device(DeviceChoice::kAuto, world, note));
+  line.clear();
   do_and_agree(all, [&] {
     if (leads) write_whole_file(output, rates_document(rates));
   });
   if (leads && !json)
-    print_out("{}: the rates of {} a node, {} each; ripstop plan CONFIG --rates {} tells time from them\n",
+    print_out("\n{}: the rates of {} a node, {} each; ripstop plan CONFIG --rates {} tells time from them\n",
               output.string(), counted(rates.ranks_per_node, "rank"), counted(rates.threads, "thread"),
               shell_word(output.string()));
 }

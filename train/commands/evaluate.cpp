@@ -7,6 +7,7 @@
 #include "data/dataset/sequence_reader.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
+#include "data/process/shell_word.h"
 #include "parallel/agreement.h"
 #include "parallel/launch_environment.h"
 #include "train/commands/commands.h"
@@ -76,6 +77,20 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
+// "did you mean --data data/xsum?": the data set of the run that has `split` and the name nearest to that of
+// `data`; "" if none is near.
+std::string nearest_own_set(const fs::path& data, const std::string& split, const DataSection& own) {
+  std::vector<std::string> sets = own.all();
+  std::error_code ignored;
+  std::erase_if(sets, [&](const fs::path& each) { return !fs::exists(each / split, ignored); });
+  const std::vector<std::string> names = short_paths(sets);
+  const std::string nearest = nearest_name(short_paths({data.string()}).front(), names);
+  if (nearest.empty()) return "";
+  return fmt::format(
+      "did you mean --data {}?",
+      shell_word(sets[static_cast<size_t>(std::ranges::find(names, nearest) - names.begin())]));
+}
+
 // The split's file. Throws the errors of require_places, and Error(kInputData) if the file does not exist.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
@@ -87,7 +102,9 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   std::string hint = "--data is a directory made by ripstop prepare";
   if (const std::string others = splits_with_examples(data); !others.empty())
     hint = "name a split that is there with --split: " + others;
-  else if (const std::string near = hint_for_absent(data, "--data ", given.split + ".h5"); !near.empty())
+  else if (std::string near = hint_for_absent(data, "--data ", file.filename().string()); !near.empty())
+    hint = near;
+  else if (near = nearest_own_set(data, file.filename().string(), trained.config.data); !near.empty())
     hint = near;
   else if (trained.state().data_content_hash.empty())
     hint = "the model was not trained on a data set: give one with --data";

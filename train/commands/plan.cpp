@@ -99,7 +99,15 @@ struct PlannedData {
   std::vector<TokenDataset> datasets;
   std::string validation;               ///< content_hashes() of the validation sets, if they can be opened
   bool is_validated = true;             ///< any of them is there, or they cannot be opened
+  bool is_refused = false;              ///< train would refuse the run, and a note says so
   std::optional<TrainingData> counted;  ///< nullopt without data sets
+
+  /// The note that train will refuse `what`.
+  std::string refuse(const std::string& what, const Error& error) {
+    is_refused = true;
+    return fmt::format("train will refuse {}: {}{}{}", what, error.what(), error.hint().empty() ? "" : ": ",
+                       error.hint());
+  }
 };
 
 PlannedData open_data(const DataSection& data) {
@@ -145,8 +153,7 @@ std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& 
                                        tokenizer));
     notes.push_back(end_tokens_note(config, target.pretrained_ends, tokenizer));
   } catch (const Error& error) {
-    notes.push_back(fmt::format("train will refuse the data set: {}{}{}", error.what(),
-                                error.hint().empty() ? "" : ": ", error.hint()));
+    notes.push_back(data.refuse("the data set", error));
   }
   return notes;
 }
@@ -273,22 +280,21 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
       find_base(io, *base, state.model,
                 places_of_base(*base, saved.config.model.pretrained, config.model.pretrained));
   } catch (const Error& error) {
-    return fmt::format("train will refuse to go on with {}: {}{}{}",
-                       continued.empty() ? config.run.directory : continued.string(), error.what(),
-                       error.hint().empty() ? "" : ": ", error.hint());
+    return data.refuse("to go on with " + (continued.empty() ? config.run.directory : continued.string()),
+                       error);
   }
   return "";
 }
 
 /// Adds the notes on files to run.notes.
-void add_notes(const RunConfig& config, const RunTarget& target, PlannedData& data,
-               const std::filesystem::path& continued, ResolvedRun& run) {
+void add_notes(const PlanArguments& given, const RunConfig& config, const RunTarget& target,
+               PlannedData& data, const std::filesystem::path& continued, ResolvedRun& run) {
   const auto add = [&](std::vector<std::string> notes) {
     std::erase(notes, "");
     std::ranges::move(notes, std::back_inserter(run.notes));
   };
   add(data.notes);
-  if (target.rates) add(rates_notes(*target.rates, target.ranks_per_node, cpu_threads()));
+  add(rates_notes(given.rates, target, cpu_threads()));
   if (data.counted) add(inputs_notes(config, target, run, data));
   add(weights_notes(config, run.model));
   if (data.counted) add(data_notes(data.datasets, config));
@@ -332,7 +338,7 @@ ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, 
     RIPSTOP_CHECK(false, "the search has missed {} ranks", target.ranks);
   }
   job.step_tokens = run_length(config, found.rows.front(), data.counted).step_tokens;
-  add_notes(config, target, data, continued, found.rows.front());
+  add_notes(given, config, target, data, continued, found.rows.front());
   for (ResolvedRun& row : found.rows)
     if (!data.is_validated) plan_without_validations(row, target.device);
   const std::vector<std::string>& notes = found.rows.front().notes;
@@ -360,9 +366,10 @@ ExitCode plan(const PlanArguments& given) {
   if (given.search) return search(config, target, given, data, continued);
   require_tensor_groups_in_nodes(config, given.tasks);
   ResolvedRun run = resolve_or_say_what_fits(config, target, given.json);
-  add_notes(config, target, data, continued, run);
+  add_notes(given, config, target, data, continued, run);
   if (!data.is_validated) plan_without_validations(run, target.device);
   RunLength length = run_length(config, run, data.counted);
+  length.is_refused = data.is_refused;
   if (given.nodes > 0 || given.tasks > 0 || given.rates.any())
     length.nodes = std::max<int64_t>(given.nodes, 1);
   add_speed(given, config, target, run, length);

@@ -75,7 +75,7 @@ std::string table_row(const ResolvedRun& run, const RunTarget& target, const Mes
                      to_string(run.step.sharding.recompute), bytes_text(run.memory().total()),
                      share ? fmt::format("{:.1f}%", 100 * *share) : "-", bytes_text(sent.inside_nodes),
                      bytes_text(sent.between_nodes),
-                     run.time ? fmt::format("  {:>8.3g} s", run.time->seconds) : "");
+                     run.time ? fmt::format("  {:>10}", seconds_text(run.time->seconds)) : "");
 }
 
 // The table's first row as config lines, and commands for a job file.
@@ -106,16 +106,10 @@ Json to_json(const FittingMesh& fitting) {
 }
 
 Json to_json(const SetData& data, int64_t global_batch_sequences) {
-  return {{"examples", data.examples},
-          {"cut_documents", data.cut_documents},
-          {"cut_summaries", data.cut_summaries},
-          {"cut_turns", data.cut_turns},
-          {"cut_tokens", data.cut_tokens},
-          {"without_targets", data.without_targets},
-          {"sequences_per_epoch", data.epoch_sequences},
-          {"steps_per_epoch",
-           static_cast<double>(data.epoch_sequences) / static_cast<double>(global_batch_sequences)},
-          {"tokens_per_epoch", data.epoch_tokens}};
+  Json json = FieldWriter::to_json<DataCounts>(data);
+  json["steps_per_epoch"] =
+      static_cast<double>(data.epoch_sequences) / static_cast<double>(global_batch_sequences);
+  return json;
 }
 
 void add_length(const RunConfig& config, const RunLength& length, const std::filesystem::path& continued,

@@ -97,15 +97,21 @@ std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget&
   return rates;
 }
 
-std::vector<std::string> rates_notes(const Rates& rates, int64_t ranks_per_node, int64_t threads) {
-  if (rates.kernels.empty()) return {};
+std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads) {
+  if (!target.rates) return {};
+  std::vector<std::string> notes;
+  const int64_t ranks = target.ranks_per_node;
+  if (!given.between_nodes.empty() && ranks >= target.ranks)
+    notes.emplace_back("--between-nodes has no effect: the job has one node; --nodes gives it more");
+  const Rates& rates = *target.rates;
   const bool other_threads = rates.device == "cpu" && rates.threads != threads;
-  if (rates.ranks_per_node == ranks_per_node && !other_threads) return {};
-  return {
-      fmt::format("the rates were measured with {} a node of {} each, this job has {} of {}: measure with "
-                  "OMP_NUM_THREADS={} mpirun -n {} ripstop doctor --output FILE",
-                  counted(rates.ranks_per_node, "rank"), counted(rates.threads, "thread"), ranks_per_node,
-                  threads, threads, ranks_per_node)};
+  if (!rates.kernels.empty() && (rates.ranks_per_node != ranks || other_threads))
+    notes.push_back(
+        fmt::format("the rates were measured with {} a node of {} each, this job has {} of {}: measure with "
+                    "OMP_NUM_THREADS={} mpirun -n {} ripstop doctor --output FILE",
+                    counted(rates.ranks_per_node, "rank"), counted(rates.threads, "thread"), ranks, threads,
+                    threads, ranks));
+  return notes;
 }
 
 }  // namespace ripstop

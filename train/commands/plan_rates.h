@@ -26,7 +26,8 @@ struct RateArguments {
 /// words, and Error(kInputData) for a bad file and for one of another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// A note if the job differs from the one that was measured; else nothing.
-std::vector<std::string> rates_notes(const Rates& rates, int64_t ranks_per_node, int64_t threads);
+/// Notes if `target` differs from the job that was measured, and if an option has no effect on it. `threads`:
+/// of each rank.
+std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

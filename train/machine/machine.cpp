@@ -172,6 +172,10 @@ Machine read_machine() {
   }
   read_memory_limit(machine);
   read_core_quota(machine);
+  // "0.20 0.18 0.12 1/80 11206". Source: proc(5).
+  double of_5_minutes = 0, of_15_minutes = 0;
+  std::istringstream(first_line("/proc/loadavg")) >> machine.load >> of_5_minutes >> of_15_minutes >>
+      machine.running;
   machine.shared_memory_free_bytes = free_bytes("/dev/shm");
   machine.disk_free_bytes = free_bytes(".");
   rlimit files{};
@@ -229,6 +233,13 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
+  // Both count: the minute may be over, and the moment be an exception.
+  const double others = std::min(machine.load, static_cast<double>(machine.running - ranks_here));
+  if (const auto idle = static_cast<double>(std::max<int64_t>(machine.cores - ranks_here * threads, 0));
+      others > idle + 0.5)
+    found.push_back(fmt::format(
+        "other programs keep {:.1f} of {} cores busy: speeds measured now are lower than on an idle machine",
+        others, machine.cores));
   // 0.01 allows for rounding, because cores_quota is a quotient.
   if (machine.cores_quota && *machine.cores_quota + 0.01 < static_cast<double>(ranks_here * threads))
     found.push_back(fmt::format("the control group grants {:.1f} cores to {} ranks x {} threads",

@@ -180,8 +180,8 @@ std::string host_table(const RunRecord& run) {
       "<div class=\"scroll\"><table><thead><tr><th>host</th><th>computes, a step</th><th>waits, a "
       "step</th></tr></thead>";
   for (size_t i = 0; i < std::min(hosts.size(), kShown); ++i)
-    out += fmt::format("<tr><td><bdi>{}</bdi></td><td>{:.4g} s</td><td>{:.4g} s</td></tr>",
-                       html(hosts[i].first, 80), hosts[i].second.compute, hosts[i].second.wait);
+    out += fmt::format("<tr><td><bdi>{}</bdi></td><td>{}</td><td>{}</td></tr>", html(hosts[i].first, 80),
+                       seconds_text(hosts[i].second.compute), seconds_text(hosts[i].second.wait));
   if (hosts.size() > kShown) out += fmt::format("<tr><td>{} faster hosts</td></tr>", hosts.size() - kShown);
   return out + "</table></div>";
 }
@@ -294,7 +294,7 @@ std::string overview(Runs runs) {
     for (const Column& column : run.columns.all()) speed.add(column[Series::kSpeed]);
     return speed.count > 0 ? number_text(speed.mean()) : "";
   });
-  table.row("node-hours, energy", [](const RunRecord& run) { return account_text(run.account); });
+  table.row("node-hours, energy", [](const RunRecord& run) { return html(account_text(run.account)); });
   table.row("peak memory of a rank", [](const RunRecord& run) {
     return run.last_step ? bytes_text(run.last_step->peak_memory_bytes) : "";
   });

@@ -101,8 +101,10 @@ std::string percent(double share) {
 std::string evaluation_row(Runs runs, size_t run, const EvaluationRecord& evaluation) {
   std::string out = "<tr>";
   if (runs.size() > 1) out += "<td>" + name_of(runs, run, 60) + "</td>";
-  out += fmt::format("<td><bdi>{}</bdi></td><td>{}</td><td>{}</td><td>{}</td>", html(evaluation.name, 120),
-                     html(evaluation.split, 20), evaluation.examples,
+  const std::string data =
+      evaluation.data.empty() ? "" : fmt::format(" of <bdi>{}</bdi>", html(evaluation.data, 120));
+  out += fmt::format("<td><bdi>{}</bdi></td><td>{}{}</td><td>{}</td><td>{}</td>", html(evaluation.name, 120),
+                     html(evaluation.split, 20), data, evaluation.examples,
                      std::isfinite(evaluation.loss) ? fmt::format("{:.4f}", evaluation.loss) : "-");
   for (size_t i = 0; i < evaluation.rouge.size(); ++i) out += "<td>" + score_text(evaluation, i) + "</td>";
   for (const double share : {evaluation.at_limit, evaluation.empty, evaluation.repeats, evaluation.copies})

@@ -180,6 +180,7 @@ EvaluationRecord read_evaluation(const fs::path& directory) {
               [](auto& self, auto& field) {
                 field("step", self.step);
                 field("split", self.split);
+                field("data", self.data);
                 field("examples", self.examples);
                 field("loss", self.loss);
                 constexpr const char* kNames[] = {"rouge1", "rouge2", "rougeL"};
@@ -327,7 +328,7 @@ class Anonymous {
       hide(run.state_of_checkpoint->adapted->directory);
     for (WarningEvent& warning : run.warnings) warning.text = "(left out)";
     for (std::string& note : run.notes) note = "a file could not be read whole";
-    for (EvaluationRecord& evaluation : run.evaluations) hide(evaluation.name);
+    for (EvaluationRecord& evaluation : run.evaluations) hide(evaluation.name), hide(evaluation.data);
   }
 
  private:

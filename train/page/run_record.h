@@ -50,6 +50,7 @@ struct HostTime {
 /// The scores of RUN/evaluation/NAME.
 struct EvaluationRecord {
   std::string name, split;
+  std::string data;  ///< the data set, if the run was trained on several
   int64_t step = 0, examples = 0;
   double loss = kUnknown;
   std::array<double, 3> rouge = {kUnknown, kUnknown, kUnknown};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/checkpoint/checkpoint_layout.h"
+#include "train/machine/slow_ranks.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -97,18 +98,14 @@ std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
                      bytes_text((keep + 1) * bytes));
 }
 
-std::string seconds_text(double seconds) {
-  return number_text(seconds, 3) + " s";
-}
-
 std::string time_text(const RunLength& length) {
   const RunSpeed& speed = *length.speed;
   const std::string rate =
       fmt::format("{:.0f} tok/s, {} a step", speed.tokens_per_second, seconds_text(length.step_seconds()));
   const std::optional<double> seconds = length.seconds();
   if (!seconds) return rate + ", " + speed.source;
-  std::string nodes = length.nodes > 0 ? ", " + number_text(length.node_hours()) + " node-hours" : "";
-  if (const std::optional<double> kwh = length.kwh()) nodes += ", " + number_text(*kwh) + " kWh";
+  std::string nodes = length.nodes > 0 ? ", " + amount_text(length.node_hours()) + " node-hours" : "";
+  if (const std::optional<double> kwh = length.kwh()) nodes += ", " + amount_text(*kwh) + " kWh";
   return fmt::format("{}{} at {}{}, {}", duration_text(*seconds), speed.tokens_seen > 0 ? " left" : "", rate,
                      nodes, speed.source);
 }
@@ -134,10 +131,8 @@ std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
   for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
     // Steps before the last start may be from other machines.
     if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
-  if (speeds.empty()) return std::nullopt;
-  const auto middle = speeds.begin() + static_cast<ptrdiff_t>(speeds.size() / 2);
-  std::nth_element(speeds.begin(), middle, speeds.end());
-  return *middle > 0 ? std::optional(*middle) : std::nullopt;
+  const double speed = speeds.empty() ? 0 : median(speeds);
+  return speed > 0 ? std::optional(speed) : std::nullopt;
 }
 
 std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
@@ -184,7 +179,7 @@ void add_planned_time(RunTarget target, const std::string& gpu, ResolvedRun& run
 }
 
 std::optional<double> RunLength::seconds() const {
-  if (!speed || !steps) return std::nullopt;
+  if (!speed || !steps || is_refused) return std::nullopt;
   const double all = data ? static_cast<double>(data->tokens) : static_cast<double>(*steps) * step_tokens;
   return std::max(all - static_cast<double>(speed->tokens_seen), 0.0) / speed->tokens_per_second;
 }

@@ -32,6 +32,7 @@ struct RunLength {
   int64_t nodes = 0;                 ///< 0: not known
   std::optional<RunSpeed> speed;     ///< nullopt: not known
   std::optional<double> watts;       ///< power of all ranks; nullopt: not known
+  bool is_refused = false;           ///< the run cannot start or go on, so its time is not known
 
   /// The time of the remaining steps, without validations and saves; nullopt: not known.
   std::optional<double> seconds() const;

@@ -59,18 +59,24 @@ std::string number_text(double value, int digits) {
   return fmt::format("{:.{}g}", without_nan_sign(value), digits);
 }
 
+std::string amount_text(double value) {
+  return value > 0 && value < 0.001 ? "<0.001" : number_text(value);
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 0.001 ? number_text(1e6 * seconds, 3) + " us" : number_text(seconds, 3) + " s";
+}
+
 std::string account_text(const std::optional<RunAccount>& account) {
   if (!account) return "";
-  std::string text = number_text(account->node_hours) + " node-hours";
-  if (account->kwh && account->watts() && account->tokens_per_kwh())
-    text += fmt::format(", {} kWh ({} W a node, {} tokens a kWh)", number_text(*account->kwh),
-                        number_text(*account->watts()), number_text(*account->tokens_per_kwh()));
-  else if (account->kwh)
-    text += ", " + number_text(*account->kwh) + " kWh";
-  else if (account->gpu_kwh)
-    text += ", " + number_text(*account->gpu_kwh) + " kWh of GPUs";
-  else
-    text += ", energy not readable";
+  std::string text = amount_text(account->node_hours) + " node-hours";
+  if (!account->kwh)
+    return text + (account->gpu_kwh ? ", " + amount_text(*account->gpu_kwh) + " kWh of GPUs"
+                                    : ", energy not readable");
+  text += ", " + amount_text(*account->kwh) + " kWh";
+  if (account->watts() && account->tokens_per_kwh())
+    text += fmt::format(" ({} W a node, {} tokens a kWh)", number_text(*account->watts()),
+                        number_text(*account->tokens_per_kwh()));
   return text;
 }
 

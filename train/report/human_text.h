@@ -26,6 +26,12 @@ std::string counted(int64_t number, const std::string& noun);
 /// "1.23k", "0.0012"; at most `digits` significant digits.
 std::string number_text(double value, int digits = 4);
 
+/// number_text(), but "<0.001" for less: what is that little needs no digits.
+std::string amount_text(double value);
+
+/// "12.3 s", "12.3 us" below a millisecond.
+std::string seconds_text(double seconds);
+
 /// "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)"; "" without an account.
 std::string account_text(const std::optional<RunAccount>& account);
 

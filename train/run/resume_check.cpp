@@ -167,6 +167,12 @@ void check_config(const Checkpoint& checkpoint, const ResumingRun& run, Resumabl
                                          /*has_weights=*/true, saved.allow_changes);
 }
 
+// Whether all of run.profile_steps, of which `written` is the text in a config, are steps up to `step`.
+bool has_passed(const std::string& written, int64_t step) {
+  const StepRange steps = parse_step_range(written.substr(1, written.size() - 2));  // without its quotes
+  return steps.last > 0 && steps.last <= step;
+}
+
 }  // namespace
 
 ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run,
@@ -213,6 +219,8 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
       note += ", of which nothing is read: the adapters are those of the checkpoint";
     if (difference.key == "run.continue_from" && !difference.new_value.empty())
       note += ", of which nothing is read: the run has a checkpoint of its own";
+    if (difference.key == "run.profile_steps" && has_passed(difference.new_value, step))
+      note += fmt::format(", of which nothing is traced: the run is at step {}", step);
     if (saved.is_change(difference)) note += fmt::format(", from step {} on", step + 1);
     notes.push_back(std::move(note));
     other_generation |= difference.key.starts_with("generation.");

@@ -153,9 +153,10 @@ std::vector<std::string> speed_changes(const SpeedWindow& window, const std::vec
       texts.push_back(who + " is slow no more");
     else
       texts.push_back(fmt::format(
-          "{} is slow: it computes at {:.2f} of the ranks' median speed, {:.3g} s a step; to leave its node "
+          "{} is slow: it computes at {:.2f} of the ranks' median speed, {} a step; to leave its node "
           "out of the job: {}",
-          who, window.speeds[r], rank.compute_seconds, exclude_option(hosts_of_slow(window, hosts))));
+          who, window.speeds[r], seconds_text(rank.compute_seconds),
+          exclude_option(hosts_of_slow(window, hosts))));
   }
   return texts;
 }

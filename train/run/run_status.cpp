@@ -62,9 +62,7 @@ std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size
 double recent_step_seconds(const std::vector<StepMetrics>& steps) {
   std::vector<double> seconds;
   for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
-  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return median(std::move(seconds));
 }
 
 void add_note(RunStatus& status, const std::string& text) {
@@ -289,8 +287,8 @@ std::string status_table(std::span<const RunStatus> runs) {
                     text_of(run.best_validation_loss, 4), text_of(run.best_rougeL, 4),
                     text_of(run.tokens_per_second, 0),
                     run.learning_rate ? fmt::format("{:.2e}", *run.learning_rate) : "-", checkpoint_text(run),
-                    bytes_text(run.size_bytes), run.account ? number_text(run.account->node_hours) : "-",
-                    kwh ? number_text(*kwh) : "-", text_of(tokens_per_kwh, 0),
+                    bytes_text(run.size_bytes), run.account ? amount_text(run.account->node_hours) : "-",
+                    kwh ? amount_text(*kwh) : "-", text_of(tokens_per_kwh, 0),
                     run.eta_seconds ? duration_text(*run.eta_seconds) : "-",
                     run.seconds_since_update ? duration_text(*run.seconds_since_update) : "-",
                     run.started_at ? clock_text(*run.started_at) : "-"});

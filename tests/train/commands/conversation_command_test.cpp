@@ -317,6 +317,8 @@ TEST_F(ConversationCommand, AnEvaluationOfAMixtureSaysWhichSetItScores) {
   EXPECT_EQ(chosen, file("chats"));
   EXPECT_EQ(other.err.find("--data chooses"), std::string::npos);
   EXPECT_HAS(other.err, "scores " + file("chats") + "\n");
+  EXPECT_HAS(run_program("evaluate " + file("run") + " --data chts").err,
+             "did you mean --data " + file("chats") + "?");
 
   std::filesystem::remove_all(scratch_ / "run");
   ASSERT_EQ(run_program("train " + mixed({"pairs"})).exit_code, 0);

@@ -138,6 +138,10 @@ TEST_F(PlanRatesCommand, OtherRatesAreRefusedOrNoted) {
              "measured with 1 rank a node of 1 thread each, this job has 2 of 1: "
              "measure with OMP_NUM_THREADS=1 mpirun -n 2 ripstop doctor");
   EXPECT_EQ(plan_json("--device cpu " + rates(1))["notes"].dump().find("measured with"), std::string::npos);
+  const std::string link = "--device cpu --rank-flops 1G --between-nodes 1Gbit ", silent = "has no effect";
+  EXPECT_HAS(plan_json(link + "--ntasks-per-node 2")["notes"].dump(), "--between-nodes has no effect: ");
+  EXPECT_EQ(plan_json(link + "--nodes 2")["notes"].dump().find(silent), std::string::npos);
+  EXPECT_EQ(plan_json("--device cpu --rank-flops 1G")["notes"].dump().find(silent), std::string::npos);
 }
 
 }  // namespace

@@ -135,7 +135,12 @@ TEST_F(Report, EachSetHasACurve) {
   const std::string chart = page.substr(page.find("<h3>Loss of two"));
   EXPECT_TRUE(has(chart.substr(0, chart.find("</figure>")), "<circle class=\"c0\""));
   EXPECT_FALSE(has(page, "<h3>Loss of none</h3>"));
-  EXPECT_TRUE(has(page_of("--anonymous " + run.string()), "<h3>Loss of one</h3>"));
+  write_bytes(run / "evaluation/step_1-test/scores.json",
+              R"({"step": 1, "split": "test", "data": "/sets/two <b>", "examples": 1})");
+  EXPECT_TRUE(has(page_of(run.string()), "<td>test of <bdi>/sets/two &#60;b&#62;</bdi></td>"));
+  const std::string anonymous = page_of("--anonymous " + run.string());
+  EXPECT_TRUE(has(anonymous, "<h3>Loss of one</h3>"));
+  EXPECT_TRUE(has(anonymous, "<td>test of <bdi>two &#60;b&#62;</bdi></td>"));
 }
 
 // The page, whatever stands in a file of a run, has no script and asks for nothing.

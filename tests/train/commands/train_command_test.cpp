@@ -80,10 +80,14 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
   EXPECT_NE(json.out.find("\"continues\": \"" + source + "\""), std::string::npos) << json.out;
   EXPECT_NE(plan.out.find("schedule "), std::string::npos) << plan.out;
   const ProgramRun none = run_program("plan " + config + words + " train.steps=2"),
-                   fewer = run_program("plan " + config + " train.steps=1");
+                   fewer = run_program("plan " + config + " train.steps=1 --rank-flops 1G"),
+                   more = run_program("plan " + config + " train.steps=4 --rank-flops 1G");
   EXPECT_NE(none.out.find("has done 2 steps, and the new run has 2 in all: give more"), std::string::npos)
       << none.out;
   EXPECT_NE(fewer.out.find("train will refuse to go on with"), std::string::npos) << fewer.out;
+  EXPECT_NE(fewer.out.find(" a step, "), std::string::npos) << fewer.out;
+  EXPECT_EQ(fewer.out.find(" node-hours"), std::string::npos) << "a run that cannot go on takes no time";
+  EXPECT_NE(more.out.find(" node-hours"), std::string::npos) << more.out;
   const ProgramRun other = run_program("plan " + config + words + " data.pack=false");
   EXPECT_NE(other.out.find("train will refuse to go on with " + source), std::string::npos) << other.out;
   EXPECT_EQ(

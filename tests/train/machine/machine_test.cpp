@@ -43,6 +43,14 @@ TEST(Machine, EachProblemIsNamed) {
   EXPECT_TRUE(only(machine_problems(machine, 4, 4, 1), "grants 2.0 cores to 4 ranks x 1 threads"));
   EXPECT_TRUE(machine_problems(machine, 2, 2, 1).empty());
   machine = healthy();
+  machine.load = 8;
+  machine.running = 12;
+  EXPECT_TRUE(machine_problems(machine, 1, 1, 56).empty());  // cores for all
+  EXPECT_TRUE(only(machine_problems(machine, 4, 4, 16), "other programs keep 8.0 of 64 cores busy"));
+  EXPECT_TRUE(only(machine_problems(machine, 8, 8, 8), "other programs keep 4.0 of 64 cores busy"));
+  machine.running = 4;  // the ranks themselves: the others have ended
+  EXPECT_TRUE(machine_problems(machine, 4, 4, 16).empty());
+  machine = healthy();
   machine.fast_bfloat16 = false;
   EXPECT_TRUE(only(machine_problems(machine, 1, 1, 1), "bfloat16"));
   machine = healthy();
@@ -73,6 +81,7 @@ TEST(Machine, ThisOneHasCoresAndMemory) {
   EXPECT_FALSE(machine.host.empty());
   EXPECT_GE(machine.cores, machine.cores_allowed);
   EXPECT_GE(machine.cores_allowed, 1);
+  EXPECT_GE(machine.running, 1);
   EXPECT_GT(machine.memory_bytes, machine.memory_available_bytes);
   EXPECT_GT(machine.memory_available_bytes, 0);
   EXPECT_FALSE(machine.instruction_set.empty());

@@ -38,6 +38,17 @@ TEST(HumanText, AnAccountTellsWhatIsKnown) {
   EXPECT_EQ(account_text(account), "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)");
 }
 
+TEST(HumanText, LittleHasNoExponents) {
+  EXPECT_EQ(amount_text(0), "0");
+  EXPECT_EQ(amount_text(5.18e-8), "<0.001");
+  EXPECT_EQ(amount_text(0.0012), "0.0012");
+  EXPECT_EQ(seconds_text(1.86e-5), "18.6 us");
+  EXPECT_EQ(seconds_text(0.001), "0.001 s");
+  EXPECT_EQ(seconds_text(12.345), "12.3 s");
+  RunAccount account{.node_hours = 5.18e-8, .tokens = 100, .kwh = 1e-8, .gpu_kwh = {}};
+  EXPECT_EQ(account_text(account), "<0.001 node-hours, <0.001 kWh (193.1 W a node, 10G tokens a kWh)");
+}
+
 TEST(HumanText, PerplexityIsShortHoweverLarge) {
   EXPECT_EQ(perplexity_text(0), "1.000");
   EXPECT_EQ(perplexity_text(std::log(23.1074)), "23.107");

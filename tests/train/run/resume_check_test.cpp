@@ -92,6 +92,9 @@ TEST(ResumeCheck, NotesSayWhatChanges) {
   EXPECT_HAS(notes({"train.micro_batch_sequences=2"}, same), "to the digits of bfloat16, not bit for bit");
   EXPECT_HAS(notes({"generation.max_new_tokens=9"}, same), "ROUGE");
   EXPECT_EQ(notes({"log.every_steps=9"}, same), "log.every_steps: 10 -> 9\n");
+  EXPECT_EQ(notes({"run.profile_steps=6-7"}, same),
+            "run.profile_steps: \"\" -> \"6-7\", of which nothing is traced: the run is at step 7\n");
+  EXPECT_EQ(notes({"run.profile_steps=6-8"}, same), "run.profile_steps: \"\" -> \"6-8\"\n");
 }
 
 // Every start reads the base, but only the first start reads lora.adapter.
