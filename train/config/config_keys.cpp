@@ -161,7 +161,7 @@ const ConfigKey kKeys[] = {
      .doc = "Copies of the model, which differ only in their data (DDP). Above 1 together with `fsdp`: hybrid sharding.",
      .elsewhere = "parallelism.data_parallel_replicate_degree | dp_replicate data_parallel_size dp ddp"},
     {RIPSTOP_KEY(mesh, pipeline), .range = {1, kManyParts}, .may_change_on_resume = true, .unit = "ranks",
-     .doc = "Stages into which the layers are cut, one on each rank of the axis. Only 1 works yet.",
+     .doc = "Stages into which the layers are cut, one on each rank of the axis: for links between nodes that are too slow for fsdp.",
      .elsewhere = "parallelism.pipeline_parallel_degree | pp pp_size pipeline_parallel pipeline_parallel_size "
                   "pipeline_model_parallel_size"},
     {RIPSTOP_KEY(mesh, pipeline_layers), .range = {0, 1 << 20}, .may_change_on_resume = true, .none_is_auto = true, .unit = "layers",

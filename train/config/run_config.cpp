@@ -260,10 +260,6 @@ class ConfigBuilder {
 
   void check_mesh() {
     const MeshSection& mesh = config_.mesh;
-    if (mesh.pipeline > 1)
-      return blame("mesh.pipeline",
-                   fmt::format("mesh.pipeline = {}: pipelines are not built yet", *mesh.pipeline),
-                   "use mesh.fsdp and mesh.replicate");
     if (mesh.pipeline_layers && std::ssize(*mesh.pipeline_layers) != mesh.pipeline)
       blame("mesh.pipeline_layers",
             fmt::format("mesh.pipeline_layers has {} numbers, mesh.pipeline is {}",

@@ -60,9 +60,7 @@ class MeshTraining {
                      global_sequences, device) {}
   MeshTraining(const ModelConfig& model, StepOptions options, DeviceMesh on, int64_t global_sequences,
                const Device& device = test_device())
-      : mesh(std::move(on)),
-        stream(device),
-        global_sequences_(global_sequences) {
+      : mesh(std::move(on)), stream(device), global_sequences_(global_sequences) {
     const int64_t share = (global_sequences + mesh.data_ranks() - 1) / mesh.data_ranks();
     if (options.sharding.sequence_count == 0) options.sharding.sequence_count = share;
     micro_batches = (share + options.sharding.sequence_count - 1) / options.sharding.sequence_count;
