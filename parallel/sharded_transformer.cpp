@@ -96,7 +96,7 @@ void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& 
 
 // Forwards alone, one after another, so all blocks and micro-batches use the same Saved.
 void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, const Tensor& total) {
-  Frame pass(arena);
+  Frame frame(arena);
   Context context = this->context(arena);
   Pass pass = begin_pass(context, batches, /*training=*/false);
   InFlight& micro = pass.in_flight.front();

@@ -39,8 +39,8 @@ struct StepNumbers {
 };
 
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number of micro-batches done. True ends the step;
-  /// all ranks must return the same value.
+  /// Called after each micro-batch but the last, with the number of micro-batches done, if there is no
+  /// pipeline. True ends the step; all ranks must return the same value.
   std::function<bool(int64_t done)> gives_up = {};
   /// The state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};
@@ -56,10 +56,11 @@ class TrainingStep {
   TrainingStep(const ModelConfig& config, const StepOptions& options, DeviceMesh& mesh, const Stream& stream,
                MemoryLedger& ledger, const MemoryUse& arena_capacity = {});
 
-  /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group must
-  /// give equal tokens. For dropout, sequence s of micro-batch m on data rank d of D has the number (m B + s)
-  /// D + d in the step, with B sequences a micro-batch. `stop_requested` (on this rank) is called once, after
-  /// the gradients, because a signal may come while they are computed. Collective.
+  /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group and
+  /// all stages of a pipeline must give equal tokens. For dropout, sequence s of micro-batch m on data rank d
+  /// of D has the number (m B + s) D + d in the step, with B sequences a micro-batch. `stop_requested` (on
+  /// this rank) is called once, after the gradients, because a signal may come while they are computed.
+  /// Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 
