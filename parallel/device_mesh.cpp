@@ -297,4 +297,8 @@ void DeviceMesh::set_step(int64_t step) const {
   if (mpi_ != nullptr) mpi_->set_step(step);
 }
 
+void DeviceMesh::set_micro_batch(int64_t micro_batch) const {
+  if (mpi_ != nullptr && sizes_.pipeline > 1) mpi_->set_micro_batch(coordinates_.pipeline, micro_batch);
+}
+
 }  // namespace ripstop

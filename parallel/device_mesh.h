@@ -122,6 +122,8 @@ class DeviceMesh {
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.
   void set_step(int64_t step) const;
+  /// Adds the stage and the micro-batch that it computes, if there is a pipeline; -1 ends this.
+  void set_micro_batch(int64_t micro_batch) const;
 
  private:
   MeshSizes sizes_;

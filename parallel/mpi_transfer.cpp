@@ -70,17 +70,21 @@ void check_mpi(int result, const char* call) {
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
   constexpr int kNamed = 4;  // ranks that a message names
-  // Name silent ranks first, because a rank that answers may itself be waiting for a silent rank.
+  // Name silent ranks first, because a rank that answers may itself be waiting for a silent rank; then ranks
+  // inside no operation, because the others may be waiting for those.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);
+  std::vector<RankState> states = world.watchdog.ask(all, kSecondsToAsk);
+  std::ranges::stable_partition(states, [](const RankState& state) { return !state.inside; });
   std::string busy;
   int named = 0;
-  for (const RankState& state : world.watchdog.ask(all, kSecondsToAsk)) {
+  for (const RankState& state : states) {
+    const bool counts = !waited_for.empty() &&
+                        (!state.inside || std::ranges::find(waited_for, state.rank) != waited_for.end());
     if (!state.answers)
       silent.push_back(state.rank);
-    else if (std::find(waited_for.begin(), waited_for.end(), state.rank) != waited_for.end() &&
-             named++ < kNamed)
+    else if (counts && named++ < kNamed)
       busy += ", " + state.describe(hosts[static_cast<size_t>(state.rank)]);
   }
   if (silent.empty()) return busy.empty() ? "" : busy.substr(2);
@@ -113,11 +117,10 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
       deadline = world.storage_seconds;
       world.watchdog.guard(what, deadline + kSecondsToDescribe);
     } else if (waited > deadline) {
-      const int64_t step = world.watchdog.step();
       throw Error(
           ExitCode::kCommunication,
-          fmt::format("{} on {} ({} ranks) at step {} waited {:.0f} s: {}", operation, group.name, group.size,
-                      step < 0 ? "-" : std::to_string(step), waited, name_missing(group, missing())),
+          fmt::format("{} on {} ({} ranks) at {} waited {:.0f} s: {}", operation, group.name, group.size,
+                      world.watchdog.place().to_text(), waited, name_missing(group, missing())),
           "see that rank's output and its node; run the same command again to go on from the last "
           "checkpoint");
     }

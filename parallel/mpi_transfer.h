@@ -45,8 +45,9 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all silent ranks of a connected world, by host, and then the state of each rank in `waited_for`
-/// that answers. `waited_for` has ranks of the world in ascending order.
+/// Describes all silent ranks of a connected world, by host, then the states of the first ranks that
+/// answer: those of all ranks that are inside no operation, then those in `waited_for`, ranks of the world
+/// in ascending order. If `waited_for` is empty, only silent ranks.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 struct Group {

@@ -126,7 +126,7 @@ void MpiWorld::State::know_each_other() {
 // Runs on a thread of its own while the main thread hangs in MPI. All ranks may hang, and only one should
 // print, so higher ranks wait first.
 void MpiWorld::State::report_hang(const std::string& operation, double seconds) {
-  const int64_t step = world.watchdog.step();
+  const StepPlace place = world.watchdog.place();
   double wait_for_turn = 0;
   std::string who;
   if (world.connected) {
@@ -142,7 +142,7 @@ void MpiWorld::State::report_hang(const std::string& operation, double seconds) 
   Error error(ExitCode::kCommunication,
               fmt::format("{} ({} ranks) waited {:.0f} s: {}", operation, launch_size(), seconds, who),
               "see those ranks' nodes and the launcher's output; run the same command again");
-  if (step >= 0) error.set_step(step);
+  if (place.step >= 0) error.set_step(place.step);
   if (world.options.end_process) world.options.end_process(error);
   _exit(static_cast<int>(error.code()));
 }
@@ -239,7 +239,11 @@ int64_t MpiWorld::local_rank() const {
   return std::count_if(places().begin(), own, [&](const RankHost& place) { return place.node == own->node; });
 }
 void MpiWorld::set_step(int64_t step) {
-  state_->world.watchdog.set_step(step);
+  state_->world.watchdog.set_place({.step = step});
+}
+void MpiWorld::set_micro_batch(int64_t stage, int64_t micro_batch) {
+  Watchdog& watchdog = state_->world.watchdog;
+  watchdog.set_place({.step = watchdog.place().step, .stage = stage, .micro_batch = micro_batch});
 }
 void MpiWorld::record_into(RangeRecorder* recorder) {
   state_->world.recorder = recorder;

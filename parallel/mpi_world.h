@@ -62,6 +62,8 @@ class MpiWorld {
   std::string library() const;
 
   void set_step(int64_t step);
+  /// Adds to the step the stage of a pipeline and its micro-batch.
+  void set_micro_batch(int64_t stage, int64_t micro_batch);
   /// Lets `recorder` record, while it is on, each transfer of the world's communicators, on a track named by
   /// its group, from its first message to the end of its wait, with the bytes that this rank sends; and the
   /// waits, as ranges of the main thread. Null: no longer.

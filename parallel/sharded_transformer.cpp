@@ -14,6 +14,7 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
   for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites that of the last step
   const bool is_whole = pass.links.run(pass.program, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
+    mesh_.set_micro_batch(action.micro_batch);
     InFlight& micro = pass.in_flight[static_cast<size_t>(action.micro_batch) % pass.in_flight.size()];
     if (action.direction == Direction::kForward) {
       micro.batch = batches.load(action.micro_batch);
@@ -26,6 +27,7 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
   });
   finish_reductions();
   pass.links.finish();
+  mesh_.set_micro_batch(-1);
   if (!is_whole) drop_visits();
   return is_whole;
 }
@@ -103,6 +105,7 @@ void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, cons
   const HeadLoss::Saved head =
       stage_.is_last ? model_.head.allocate(context, batches.rows, options_.compute) : HeadLoss::Saved{};
   pass.links.run(pass.program, [&](const PipelineAction& action) {
+    mesh_.set_micro_batch(action.micro_batch);
     micro.batch = batches.load(action.micro_batch);
     forward(arena, micro, pass.links);
     if (!stage_.is_last) return true;
@@ -113,6 +116,7 @@ void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, cons
     return true;
   });
   pass.links.finish();
+  mesh_.set_micro_batch(-1);
 }
 
 PipelineSizes ShardedTransformer::pipeline_sizes(int64_t micro_batches, bool training) const {

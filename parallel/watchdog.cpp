@@ -92,10 +92,16 @@ WatchdogAddress WatchdogAddress::from_text(const std::string& text) {
   return address;
 }
 
+std::string StepPlace::to_text() const {
+  if (step < 0) return "step -";
+  return fmt::format("step {}{}", step,
+                     micro_batch < 0 ? "" : fmt::format(", stage {}, micro-batch {}", stage, micro_batch));
+}
+
 std::string RankState::describe(const std::string& host) const {
   const std::string who = fmt::format("rank {} ({})", rank, host);
   if (!answers) return who + " does not answer";
-  const std::string at = step < 0 ? "before the first step" : fmt::format("step {}", step);
+  const std::string at = place.step < 0 ? "before the first step" : place.to_text();
   if (inside) return fmt::format("{} is in {}, {}", who, operation, at);
   if (waits_for_storage) return fmt::format("{} waits for storage that does not answer, {}", who, at);
   if (operation.empty()) return fmt::format("{} is busy, {}", who, at);
@@ -219,7 +225,7 @@ void Watchdog::take(const Message& message, const sockaddr_in& from) {
         answers_[sender] = {
             message.from,        true,
             message.inside != 0, message.waits_for_storage != 0,
-            message.step,        std::string(message.operation, strnlen(message.operation, kTextBytes))};
+            message.place,       std::string(message.operation, strnlen(message.operation, kTextBytes))};
       return;
     case Kind::kConfirmed:
       if (sender < confirmed_.size()) confirmed_[sender] = true;
@@ -267,14 +273,14 @@ void Watchdog::connect(int64_t rank, const std::vector<WatchdogAddress>& address
   for (const WatchdogAddress& address : addresses) peers_.push_back(destinations(address, address_.host));
 }
 
-void Watchdog::set_step(int64_t step) {
+void Watchdog::set_place(const StepPlace& place) {
   const std::lock_guard lock(mutex_);
-  own_.step = step;
+  own_.place = place;
 }
 
-int64_t Watchdog::step() const {
+StepPlace Watchdog::place() const {
   const std::lock_guard lock(mutex_);
-  return own_.step;
+  return own_.place;
 }
 
 void Watchdog::begin_operation(std::string_view operation, std::string_view axis) {

@@ -28,13 +28,22 @@ struct WatchdogAddress {
   static WatchdogAddress from_text(const std::string& text);
 };
 
+/// Where a rank is in its run. Stage and micro-batch are -1 without a pipeline and outside of micro-batches.
+struct StepPlace {
+  int64_t step = -1;  ///< -1 before the first step
+  int64_t stage = -1, micro_batch = -1;
+
+  /// "step 120, stage 2, micro-batch 7", "step 120" or "step -".
+  std::string to_text() const;
+};
+
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
   bool inside = false;  ///< true: the rank waits in `operation` now; false: `operation` was its last wait
   bool waits_for_storage = false;  ///< the main thread waits for a file system
-  int64_t step = -1;               ///< the step that the rank is in; -1 before the first
-  std::string operation;           ///< such as "all_gather on fsdp"
+  StepPlace place = {};
+  std::string operation;  ///< such as "all_gather on fsdp"
 
   /// Returns "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
   std::string describe(const std::string& host) const;
@@ -85,8 +94,8 @@ class Watchdog {
   void connect(int64_t rank, const std::vector<WatchdogAddress>& addresses, uint64_t run);
 
   /// Functions that set this rank's answer to questions. Cheap; "operation on axis" is cut at 63 characters.
-  void set_step(int64_t step);
-  int64_t step() const;
+  void set_place(const StepPlace& place);
+  StepPlace place() const;
   void begin_operation(std::string_view operation, std::string_view axis);
   void end_operation();
   /// Sets whether this rank waits for storage. The answer also says so while the main thread is in a system
@@ -115,7 +124,7 @@ class Watchdog {
     Kind kind = Kind::kQuestion;
     uint64_t run = 0;
     int64_t from = 0;
-    int64_t step = -1;
+    StepPlace place = {};
     int32_t code = 0;
     int32_t inside = 0;
     int64_t waits_for_storage = 0;

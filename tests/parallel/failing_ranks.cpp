@@ -1,6 +1,7 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
 //   failing_ranks WAY DEADLINE [DIRECTORY]
-// WAY: throw, throw_all, stop, busy, receive, storage, disk, kill, wait, never, stop_before or stop_in_start
+// WAY: throw, throw_all, stop, busy, receive, storage, disk, kill, wait, never, stop_before, stop_in_start,
+// or, on a pipeline of all ranks, stop_stage or busy_stage
 #include <unistd.h>
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <system_error>
 #include <thread>
 
+#include "parallel/device_mesh.h"
 #include "parallel/launch_environment.h"
 #include "parallel/mpi_world.h"
 
@@ -64,7 +66,35 @@ void go_wrong_at_start(const std::string& how, const std::string& directory) {
   _exit(static_cast<int>(error.code()));
 }
 
+// The last stage waits for the one before it, which waits for the first.
+void go_wrong_in_stage(MpiWorld& world, const std::string& how, int64_t stage) {
+  if (how == "stop_stage" && stage == 1) raise(SIGSTOP);
+  if (how == "busy_stage" && stage == 1) world.set_deadline(1000);
+  if (how == "busy_stage" && stage == 0) std::this_thread::sleep_for(std::chrono::seconds(1000));
+}
+
+// Each rank is a stage, and sends each micro-batch on to the next one.
+ExitCode train_stages(MpiWorld& world, const std::string& how) {
+  const DeviceMesh mesh(world, {.fsdp = 1, .pipeline = world.communicator().size()});
+  const Stream stream(Device::cpu());
+  std::vector<float> own(100000);
+  const Tensor boundary{own.data(), DType::kFloat32, Shape{std::ssize(own)}, Device::cpu()};
+  const PipelineGroups& links = mesh.links();
+  for (int64_t step = 1; step <= 20; ++step) {
+    mesh.set_step(step);
+    for (int64_t micro = 0; micro < 8; ++micro) {
+      mesh.set_micro_batch(micro);
+      if (step == 15 && micro == 7) go_wrong_in_stage(world, how, mesh.coordinates().pipeline);
+      if (links.activations_in != nullptr) links.activations_in->start_receive(stream, boundary, 0).wait();
+      if (links.activations_out != nullptr) links.activations_out->start_send(stream, boundary, 1).wait();
+    }
+    mesh.set_micro_batch(-1);
+  }
+  return ExitCode::kOk;
+}
+
 ExitCode train(MpiWorld& world, const std::string& how) {
+  if (how.ends_with("_stage")) return train_stages(world, how);
   Communicator& ranks = world.communicator();
   if (how == "wait") std::fprintf(stderr, "pid %d\n", static_cast<int>(getpid()));
   const Stream stream(Device::cpu());

@@ -45,6 +45,10 @@ expect throw_all 1000 74 'rank=0 cannot write the checkpoint'
 expect stop 3 76 'all_gather on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) does not answer'
 expect busy 3 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
 expect receive 3 76 'receive on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) is busy after all_gather on world'
+# Of a pipeline, stage and micro-batch are named, and the stage that computes before the one that only waits for it.
+expect no_stage 1000 0 ''
+expect stop_stage 3 76 '(send|receive) on pipeline \(2 ranks\) at step 15, stage [02], micro-batch 7 waited [0-9]+ s: rank 1 \(.*\) does not answer'
+expect busy_stage 3 76 'receive on pipeline \(2 ranks\) at step 15, stage 2, micro-batch 7 waited [0-9]+ s: rank 0 \(.*\) is busy after send on pipeline, step 15, stage 0, micro-batch 7'
 # A rank that waits for storage is waited for as long as the first deadline says, and the line says storage.
 expect storage 1000 0 ''
 expect disk 3 76 'rank 1 \(.*\) waits for storage that does not answer, step 15'
