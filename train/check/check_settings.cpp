@@ -38,7 +38,7 @@ int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) 
 ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) {
   ModelConfig model = run.model;
   model.num_hidden_layers = std::min(layers, model.num_hidden_layers);
-  return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor) : model;
+  return kind == CheckedModel::kSmall ? small_model(model, run.mesh) : model;
 }
 
 // Changes the run's adapters:
@@ -86,6 +86,7 @@ CheckSettings settings_of(CheckedModel kind, int64_t layers, const ResolvedRun& 
                          .deterministic = run.deterministic};
   ShardingOptions& sharding = settings.step.sharding;
   set_adapters(settings.model, sharding.lora);
+  if (settings.model.num_hidden_layers != run.model.num_hidden_layers) sharding.stage_layers.clear();
   if (kind == CheckedModel::kSmall)
     sharding.sequence_length = std::min(sharding.sequence_length, round_up(kSmallRows, run.mesh.tensor));
   sharding.sequence_count =
@@ -132,12 +133,14 @@ CheckTokens CheckSettings::tokens(const MeshSizes& mesh) const {
           .vocabulary = model.vocab_size,
           .sequence_length = step.sharding.sequence_length,
           .data_ranks = mesh.data_ranks(),
-          .micro_batches = kCheckMicroBatches,
+          .micro_batches = check_micro_batches(mesh),
           .micro_batch_sequences = step.sharding.sequence_count};
 }
 
 PlanRequest CheckSettings::request(const MeshSizes& mesh) const {
-  return {model, step, mesh, device, kCheckMicroBatches, deterministic};
+  PlanRequest request{model, step, mesh, device, check_micro_batches(mesh), deterministic};
+  if (mesh.pipeline == 1) request.step.sharding.stage_layers.clear();
+  return request;
 }
 
 CheckTokens CheckSettings::reference_tokens(const MeshSizes& mesh) const {
@@ -159,10 +162,11 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   return request;
 }
 
-ModelConfig small_model(const ModelConfig& model, int64_t tensor) {
+ModelConfig small_model(const ModelConfig& model, const MeshSizes& mesh) {
+  const int64_t tensor = mesh.tensor;
   const int64_t queries = model.num_attention_heads / model.num_key_value_heads;
   ModelConfig small = model;
-  small.num_hidden_layers = std::min(kSmallLayers, model.num_hidden_layers);
+  small.num_hidden_layers = std::min(std::max(kSmallLayers, mesh.pipeline), model.num_hidden_layers);
   small.num_key_value_heads = tensor * (model.num_key_value_heads > tensor ? 2 : 1);
   small.num_attention_heads = small.num_key_value_heads * queries;
   int64_t head = model.head_size();
@@ -195,15 +199,17 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits) {
   const int64_t all_layers = run.model.num_hidden_layers;
-  const bool too_deep = run.step.sharding.compute == DType::kBFloat16 && all_layers > kMostLayersOfBfloat16;
-  const int64_t layers = too_deep ? kMostLayersOfBfloat16 : all_layers;
+  const auto at_least_stages = [&](int64_t layers) { return std::max(layers, run.mesh.pipeline); };
+  const int64_t few = at_least_stages(kFewLayers), most = at_least_stages(kMostLayersOfBfloat16);
+  const bool too_deep = run.step.sharding.compute == DType::kBFloat16 && all_layers > most;
+  const int64_t layers = too_deep ? most : all_layers;
   std::string reason = limits.small ? "--small asks for it"
                        : too_deep   ? "the rounding of more layers in bfloat16 would hide faults"
                                     : "";
   std::vector<CheckSettings> candidates;
   if (!limits.small) candidates.push_back(settings_of(CheckedModel::kWhole, layers, run, device, seed));
-  if (!limits.small && layers > kFewLayers)
-    candidates.push_back(settings_of(CheckedModel::kFewerLayers, kFewLayers, run, device, seed));
+  if (!limits.small && layers > few)
+    candidates.push_back(settings_of(CheckedModel::kFewerLayers, few, run, device, seed));
   candidates.push_back(settings_of(CheckedModel::kSmall, all_layers, run, device, seed));
   for (CheckSettings& settings : candidates) {
     // `kind` may be wrong: the small model may equal the config's; the first candidate may have fewer layers.

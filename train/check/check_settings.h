@@ -10,14 +10,20 @@
 
 namespace ripstop {
 
-inline constexpr int64_t kCheckSteps = 2, kCheckMicroBatches = 2;
+inline constexpr int64_t kCheckSteps = 2;
+
+/// The micro-batches of a step on `mesh`: two for each stage, so that all stages compute at the same time.
+inline int64_t check_micro_batches(const MeshSizes& mesh) {
+  return 2 * mesh.pipeline;
+}
 
 /// The model to check: the config's model; that model with fewer layers; or a model of other sizes with the
 /// config's padding, tying of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
 std::string_view to_string(CheckedModel kind);
 
-/// The model and steps of a check, valid on any mesh whose tensor axis has the config's size or 1.
+/// The model and steps of a check, valid on any mesh whose tensor and pipeline axes have the config's size
+/// or 1.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
   std::string reason;  ///< why the model is not the config's; "" for the config's model
@@ -48,20 +54,21 @@ struct CheckLimits {
 };
 
 /// Chooses the check of `run`: the config's model (in bfloat16 at most six of its layers) if one rank alone
-/// can hold and compute that model within `limits`; else that model with three layers; else the small model,
-/// whatever limits.flops is. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults
-/// visible after one update (docs/check.md); decay and clipping stay off if the run does not use them. Throws
+/// can hold and compute that model within `limits`; else that model with three layers; else the small
+/// model, whatever limits.flops is. On a pipeline no model has fewer layers than stages, unless the
+/// config's has. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults visible after
+/// one update (docs/check.md); decay and clipping stay off if the run does not use them. Throws
 /// Error(kResources) if even the small model exceeds limits.memory_bytes. Pure.
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits);
 
-/// A model, usually of a few million parameters, that `tensor` ranks cut as they cut `model`: one or two
-/// key-value heads a rank, the same ratio of heads to key-value heads, the same padding of vocabulary and
-/// feed-forward size. Never has more parameters than `model`.
-ModelConfig small_model(const ModelConfig& model, int64_t tensor);
+/// A model, usually of a few million parameters, that the tensor axis of `mesh` cuts as it cuts `model`:
+/// one or two key-value heads a rank, the same ratio of heads to key-value heads, the same padding of
+/// vocabulary and feed-forward size. Has a layer for each stage. Never has more parameters than `model`.
+ModelConfig small_model(const ModelConfig& model, const MeshSizes& mesh);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
-/// and for one rank alone; on a CPU, plus the bytes of KeptSteps.
+/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, of a pipeline those of all its stages.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

@@ -143,11 +143,12 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // Judges each parameter by the copy with the largest error. Each replica has a copy; if the tensor axis
-  // does not cut the parameter, each rank of the tensor axis has one, too.
+  // Judges each parameter by the copy with the largest error. Each replica has a copy, and of a tied table
+  // each end of the pipeline; if the tensor axis does not cut the parameter, each rank of the tensor axis
+  // has one, too. A stage without the parameter has a copy without error.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
-      std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.tensor));
+      std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.pipeline * mesh_.tensor));
       ParameterError all;
       double norm = 0;
       size_t worst = 0;
@@ -155,7 +156,8 @@ class Judge {
         const ParameterError& part = ranks_[r].errors[state][p];
         const MeshCoordinates at = mesh_coordinates(mesh_, static_cast<int64_t>(r));
         const int64_t slice = parameter.cut == Cut::kNone ? at.tensor : 0;
-        copies[static_cast<size_t>(at.replicate * mesh_.tensor + slice)] += part.squared_error;
+        const int64_t copy = (at.replicate * mesh_.pipeline + at.pipeline) * mesh_.tensor + slice;
+        copies[static_cast<size_t>(copy)] += part.squared_error;
         if (!(part.worst_block <= all.worst_block)) worst = r;
         all.add(part);
         norm = std::max(norm, ranks_[r].norms[state][p]);
@@ -180,14 +182,21 @@ class Judge {
     }
   }
 
-  // Reports copies of a shard that are not bitwise equal, and padding that is not zero.
+  // Reports copies of a shard that are not bitwise equal, padding that is not zero, and a unit without a
+  // stage.
   void judge_units(int64_t state) {
     const auto s = static_cast<size_t>(state);
-    for (size_t u = 0; u < table_.size(); ++u)
+    for (size_t u = 0; u < table_.size(); ++u) {
+      const auto holds = [&](const RankFindings& rank) { return rank.units[s][u].is_held; };
+      if (std::ranges::none_of(ranks_, holds))
+        verdict_.broken.push_back(fmt::format("no stage has {}", table_[u].name));
       for (size_t r = 0; r < ranks_.size(); ++r) {
         const UnitFacts& own = ranks_[r].units[s][u];
-        MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), slice = replica;
+        if (!own.is_held) continue;
+        MeshCoordinates replica = mesh_coordinates(mesh_, static_cast<int64_t>(r)), stage = replica,
+                        slice = replica;
         replica.replicate = 0;
+        stage.pipeline = 0;
         slice.tensor = 0;
         const auto compare = [&](const MeshCoordinates& with, bool equal, const char* what) {
           const auto other = static_cast<size_t>(mesh_.rank_of(with));
@@ -201,7 +210,9 @@ class Judge {
         const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
           return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
         };
+        const bool is_shared = facts(stage).is_held;  // a tied table, which the first and the last stage have
         if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
+            !compare(stage, !is_shared || own.shard_hash == facts(stage).shard_hash, "stages") ||
             !compare(slice, own.replicated_hash == facts(slice).replicated_hash,
                      "what the tensor axis does not cut"))
           return;
@@ -212,6 +223,7 @@ class Judge {
           return;
         }
       }
+    }
   }
 
   // Adds a note, not a failure, if a rank alone computes other bits than rank 0 alone: processors may differ.

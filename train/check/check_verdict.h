@@ -41,8 +41,9 @@ struct MeshVerdict {
   std::array<StepSums, kCheckSteps> steps, reference;
   /// Each step's loss and gradient norm; then each parameter's error and block error, in each state.
   std::vector<CheckedValue> values;
-  /// Failures that no tolerance excuses: replicas that differ in bits, nonzero padding, a wrong number of
-  /// targets, values that are not finite.
+  /// Failures that no tolerance excuses: replicas, or the ends of a pipeline with a tied table, that differ
+  /// in bits, a unit without a stage, nonzero padding, a wrong number of targets, values that are not
+  /// finite.
   std::vector<std::string> broken;
   /// Differences that are no failures.
   std::vector<std::string> notes;

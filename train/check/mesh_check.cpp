@@ -53,6 +53,17 @@ class CheckedSteps {
 
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
+  /// The place of each unit in trained_table.
+  std::vector<size_t> places() {
+    const ShardedTransformer& model = step_.model();
+    const auto frozen =
+        std::ranges::count_if(model.whole_table(), [](const UnitSpec& u) { return u.frozen; });
+    std::vector<size_t> places;
+    for (const size_t place : model.places())
+      if (place >= static_cast<size_t>(frozen)) places.push_back(place - static_cast<size_t>(frozen));
+    return places;
+  }
+
   void read(const Tensor& tensor, int64_t first, std::span<float> to) const {
     const int64_t bytes = std::ssize(to) * 4;
     copy_bytes(stream_, to.data(), tensor.row_range(first, std::ssize(to)).data, bytes);
@@ -84,10 +95,12 @@ UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const floa
   const int64_t alike = std::clamp<int64_t>(layout.replicated_elements() - begin, 0, layout.shard_elements());
   return {.shard_hash = hash64(shard.data(), 4 * std::ssize(shard)),
           .replicated_hash = hash64(shard.data(), 4 * alike),
-          .padding = largest_padding(layout, begin, shard)};
+          .padding = largest_padding(layout, begin, shard),
+          .is_held = true};
 }
 
-// Compares this rank's kept shards of state `state` with the present values of `alone`.
+// Compares this rank's kept shards of state `state` with the present values of `alone`. A unit of another
+// stage has no errors.
 void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
                    int64_t state, CheckedSteps& alone, RankFindings& findings) {
   const auto s = static_cast<size_t>(state);
@@ -97,16 +110,19 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
     const UnitLayout layout(whole.layout().unit(), mesh.sizes().tensor, mesh.coordinates().tensor,
                             mesh.sizes().fsdp);
     const int64_t begin = layout.shard_elements() * mesh.coordinates().fsdp;
-    const std::vector<float>& shard = kept.shards[s][u];
     const auto read = [&](int64_t first, std::span<float> to) {
       alone.read(state_of(whole, state), first, to);
     };
     const std::vector<double> norms = squared_norms(whole.layout(), read, baseline);
-    const std::vector<ParameterError> errors =
-        compare_shard(layout, begin, shard, whole.layout(), read, norms, baseline);
+    std::vector<ParameterError> errors(norms.size());
+    UnitFacts& facts = findings.units[s].emplace_back();
+    if (const auto held = std::ranges::find(kept.places, u); held != kept.places.end()) {
+      const std::vector<float>& shard = kept.shards[s][static_cast<size_t>(held - kept.places.begin())];
+      errors = compare_shard(layout, begin, shard, whole.layout(), read, norms, baseline);
+      facts = facts_of(layout, begin, shard);
+    }
     findings.errors[s].insert(findings.errors[s].end(), errors.begin(), errors.end());
     findings.norms[s].insert(findings.norms[s].end(), norms.begin(), norms.end());
-    findings.units[s].push_back(facts_of(layout, begin, shard));
   }
 }
 
@@ -129,12 +145,12 @@ KeptSteps run_steps(DeviceMesh& mesh, const CheckSettings& settings, const Devic
   CheckedSteps steps(settings.request(mesh.sizes()), settings, mesh, device);
   const CheckTokens tokens = settings.tokens(mesh.sizes());
   AxisBytes before;
-  KeptSteps kept;
+  KeptSteps kept{.steps = {}, .places = steps.places(), .shards = {}, .sent = {}};
   for (int64_t number = 1; number <= kCheckSteps; ++number) {
     mesh.set_step(number);
     before = mesh.bytes_sent();
     kept.steps[static_cast<size_t>(number - 1)] =
-        steps.take(number, tokens, kCheckMicroBatches,
+        steps.take(number, tokens, tokens.micro_batches,
                    [&](int64_t micro) { return slots_of(tokens, number, mesh.data_rank(), micro); });
     keep(steps, number - 1, kept);
   }

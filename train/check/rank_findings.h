@@ -16,6 +16,7 @@ struct UnitFacts {
   uint64_t shard_hash = 0;       ///< hash of the whole shard
   uint64_t replicated_hash = 0;  ///< hash of the elements that all ranks of the tensor axis hold
   double padding = 0;            ///< largest_padding of the shard
+  bool is_held = false;          ///< false: another stage of the pipeline has the unit; all else is unset
   bool operator==(const UnitFacts&) const = default;
 };
 
@@ -31,7 +32,8 @@ struct StepSums {
 struct RankFindings {
   std::array<StepSums, kCheckSteps> steps;      ///< results on the mesh
   std::array<StepSums, kCheckSteps> reference;  ///< results of this rank alone
-  /// By state, then by parameter in the order of the parameter table: the error of this rank's part.
+  /// By state, then by parameter in the order of the parameter table: the error of this rank's part;
+  /// 0 if another stage has the parameter.
   std::array<std::vector<ParameterError>, kComparedStates> errors;
   /// By state, then by parameter: the squared norm of the whole parameter, computed by this rank alone.
   std::array<std::vector<double>, kComparedStates> norms;

@@ -202,8 +202,10 @@ ExitCode run_check(const CheckArguments& given) {
 void add_check(CommandLine& line) {
   Verb verb = line.verb("check", "whether this mesh of ranks computes what one rank computes");
   verb.add_details(
-      "Takes two optimizer steps of two micro-batches of the config's model on the mesh that is started, and "
-      "the same on\neach rank alone, and compares loss, gradients and updated weights. If the model is too "
+      "Takes two optimizer steps of two micro-batches (two for each stage of a pipeline) of the config's "
+      "model on "
+      "the mesh that is started, and the same on\neach rank alone, and compares loss, gradients and updated "
+      "weights. If the model is too "
       "large for one rank, one of\nthe same shape takes its place. Needs no data set and writes nothing. "
       "Ends "
       "with 77 if something differs.");

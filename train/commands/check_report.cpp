@@ -32,7 +32,7 @@ std::string steps_text(const CheckReport& report) {
   const CheckTokens tokens = report.settings.tokens(report.verdict.mesh);
   return fmt::format(
       "{} of {} on each of {}, {} of {} tokens each, in several documents; {} and {} targets; in step 2 {}",
-      kCheckSteps, fmt::format("{} micro-batches", kCheckMicroBatches),
+      kCheckSteps, fmt::format("{} micro-batches", tokens.micro_batches),
       counted(tokens.data_ranks, "data rank"), counted(sharding.sequence_count, "sequence"),
       sharding.sequence_length, report.verdict.steps[0].target_count, report.verdict.steps[1].target_count,
       tokens.data_ranks > 1 ? fmt::format("data rank {} has no sequence", tokens.data_ranks - 1)
@@ -142,9 +142,11 @@ std::string check_text(const CheckReport& report) {
   const std::array<const char*, kCheckedKinds.size()> names{"loss",        "gradient norm", "a gradient",
                                                             "  its block", "an update",     "  its block"};
   for (size_t k = 0; k < names.size(); ++k) lines.push_back(value_line(verdict, kCheckedKinds[k], names[k]));
-  lines.push_back(verdict.broken.empty()
-                      ? "replicas, what the tensor axis does not cut, and padding: equal to the bit"
-                      : "");
+  lines.push_back(
+      verdict.broken.empty()
+          ? fmt::format("replicas,{} what the tensor axis does not cut, and padding: equal to the bit",
+                        verdict.mesh.pipeline > 1 ? " a tied table of two stages," : "")
+          : "");
   for (const std::string& each : verdict.broken) lines.push_back("FAILS: " + each);
   for (const std::string& note : report.notes) lines.push_back("note: " + note);
   if (const std::string suspects = suspects_text(report); !suspects.empty()) lines.push_back(suspects);
@@ -163,7 +165,7 @@ std::string check_document(const CheckReport& report) {
                 {"device", settings.device == DeviceKind::kCuda ? "cuda" : "cpu"},
                 {"model", model_json(settings)},
                 {"steps", kCheckSteps},
-                {"micro_batches_per_step", kCheckMicroBatches},
+                {"micro_batches_per_step", check_micro_batches(report.verdict.mesh)},
                 {"micro_batch_sequences", sharding.sequence_count},
                 {"sequence_length", sharding.sequence_length},
                 {"compute", to_string(sharding.compute)},

@@ -96,7 +96,7 @@ TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {
     for (const int64_t tensor : tensor_axis_sizes(preset.config)) {
       ModelConfig model = preset.config;
       if (model.vocab_size == 0) model.vocab_size = 32003;
-      const ModelConfig small = small_model(model, tensor);
+      const ModelConfig small = small_model(model, {.fsdp = 1, .tensor = tensor});
       SCOPED_TRACE(fmt::format("{} tensor {}", preset.name, tensor));
       validate(small);
       check_tensor_axis(small, tensor);
@@ -151,6 +151,26 @@ TEST(CheckSettings, RowsDivideByTheTensorAxis) {
       choose_check(run_of("110m", {1, 1, 12}, 1024), DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
   EXPECT_EQ(small.step.sharding.sequence_length % 12, 0);
   EXPECT_LT(small.step.sharding.sequence_length, 200);
+}
+
+TEST(CheckSettings, APipelineHasALayerForEachStageAndTwoMicroBatches) {
+  const MeshSizes mesh{.fsdp = 1, .tensor = 2, .pipeline = 8};
+  ResolvedRun run = run_of("110m", mesh);
+  run.step.sharding.stage_layers = {2, 2, 2, 2, 2, 1, 1, 0};
+  const CheckSettings whole = choose_check(run, DeviceKind::kCpu, 1, {}),
+                      small = choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
+  EXPECT_EQ(whole.model.num_hidden_layers, 8) << "the most in bfloat16, but for one of each stage";
+  EXPECT_EQ(small.model.num_hidden_layers, 8);
+  EXPECT_TRUE(whole.step.sharding.stage_layers.empty()) << "these stages have more layers";
+  EXPECT_EQ(whole.request(mesh).micro_batches, 16);
+  EXPECT_EQ(whole.tokens(mesh).slots(), 32);
+  EXPECT_EQ(whole.request({.fsdp = 1, .tensor = 2}).micro_batches, 2);
+  run.model.num_hidden_layers = 7;
+  run.step.sharding.stage_layers = {1, 1, 1, 1, 1, 1, 1, 0};
+  const CheckSettings as_given = choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
+  EXPECT_EQ(as_given.model.num_hidden_layers, 7);
+  EXPECT_EQ(as_given.request(mesh).step.sharding.stage_layers, run.step.sharding.stage_layers);
+  EXPECT_TRUE(as_given.request({.fsdp = 1, .tensor = 2}).step.sharding.stage_layers.empty());
 }
 
 // With equal micro-batches, a step that skips one would skip the same one on both sides.

@@ -40,7 +40,7 @@ class Verdict : public testing::Test {
     for (size_t state = 0; state < kComparedStates; ++state) {
       one.errors[state].resize(parameters);
       one.norms[state].assign(parameters, 100.0);
-      one.units[state].resize(table.size());
+      one.units[state].assign(table.size(), {.is_held = true});
     }
     ranks.assign(static_cast<size_t>(kEightRanks.ranks()), one);
     for (int64_t r = 0; r < kEightRanks.ranks(); ++r) hosts.push_back(fmt::format("node{}", r / 4));
@@ -91,6 +91,30 @@ TEST_F(Verdict, ErrorsOfShardsAddUpAndThoseOfReplicasDoNot) {
   EXPECT_NEAR(judged().worst(CheckedKind::kGradient).error, 0.2, 1e-12);
 }
 
+// Four stages of two layers: the first and the last one have the vocabulary, the two between have a layer
+// each.
+TEST_F(Verdict, TheEndsOfAPipelineHaveCopiesOfATiedTable) {
+  const MeshSizes mesh{.replicate = 2, .fsdp = 1, .pipeline = 4};
+  const size_t vocabulary = 0;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (size_t state = 0; state < kComparedStates; ++state)
+      for (size_t u = 0; u < ranks[r].units[state].size(); ++u) {
+        const size_t stage = r % 4;
+        const bool is_held = u == vocabulary ? stage == 0 || stage == 3 : stage == std::min<size_t>(u, 3);
+        ranks[r].units[state][u] = {.is_held = is_held};
+      }
+  EXPECT_EQ(judge(ranks, mesh, hosts, settings).complaint(), "");
+  // A squared error of 1 in each of two copies, a squared norm of 100.
+  ranks[0].errors[0][0] = ranks[3].errors[0][0] = {.squared_error = 1};
+  EXPECT_NEAR(judge(ranks, mesh, hosts, settings).worst(CheckedKind::kGradient).error, 0.1, 1e-12);
+  ranks[0].errors[0][0] = ranks[3].errors[0][0] = {};
+  ranks[3].units[kCheckSteps][vocabulary].shard_hash = ranks[7].units[kCheckSteps][vocabulary].shard_hash = 1;
+  const std::string text = judge(ranks, mesh, hosts, settings).complaint();
+  EXPECT_HAS(text, "(stages) after the last step have other bits on rank 3 (node0) than on rank 0 (node0)");
+  for (RankFindings& rank : ranks) rank.units[1][1].is_held = false;
+  EXPECT_HAS(judge(ranks, mesh, hosts, settings).complaint(), "no stage has layers.0");
+}
+
 TEST_F(Verdict, TheFirstStepThatFailsIsNamed) {
   const size_t early = number_of("norm.weight"), late = number_of("layers.0.attention.wq.weight");
   ranks[1].errors[0][early] = {.squared_error = 0.01, .worst_block = 0.01};
@@ -138,16 +162,16 @@ TEST_F(Verdict, PromisesToTheBitAreKept) {
   expect_fails(
       "the weights of layers.0 (replicas) after the last step have other bits on rank 6 (node1) than on rank "
       "2 (node0)");
-  ranks[6].units[2][1] = {};
+  ranks[6].units[2][1] = {.is_held = true};
   ranks[5].units[0][2].replicated_hash = 1;
   expect_fails(
       "the gradient of layers.1 (what the tensor axis does not cut) in step 1 has other bits on rank 5 "
       "(node1) than "
       "on rank 4 (node1)");
-  ranks[5].units[0][2] = {};
+  ranks[5].units[0][2] = {.is_held = true};
   ranks[1].units[1][0].padding = 0.25;
   expect_fails("the padding of the gradient of vocabulary in step 2 is 0.25 on rank 1 (node0), not 0");
-  ranks[1].units[1][0] = {};
+  ranks[1].units[1][0] = {.is_held = true};
   ranks[7].steps[1].loss = std::nextafter(4.0, 5.0);
   expect_fails("on rank 0 (node0), 4.000000000000001 and 2 on rank 7 (node1)");
   ranks[7].steps[1].loss = 4;
@@ -169,7 +193,7 @@ TEST_F(Verdict, FindingsTravelWhole) {
   sent.steps[1] = {.loss = 1.5, .gradient_norm = 2.5, .target_count = 77, .skipped = true};
   sent.errors[2][4] = {.squared_error = 3, .worst_block = 4, .row = 5, .column = 6, .finite = false};
   sent.norms[0][2] = 8;
-  sent.units[1][1] = {.shard_hash = ~uint64_t{0}, .replicated_hash = 10, .padding = 11};
+  sent.units[1][1] = {.shard_hash = ~uint64_t{0}, .replicated_hash = 10, .padding = 11, .is_held = true};
   DeviceMesh alone = DeviceMesh::alone();
   const RankFindings got = findings_of_all_ranks(alone.world(), sent).front();
   EXPECT_EQ(got.steps, sent.steps);

@@ -20,7 +20,7 @@ ResolvedRun small_run(const MeshSizes& mesh, DType compute, bool tied, Recompute
   ResolvedRun run;
   run.model = {.hidden_size = 64,
                .intermediate_size = 172,
-               .num_hidden_layers = 2,
+               .num_hidden_layers = std::max<int64_t>(2, mesh.pipeline),
                .num_attention_heads = 8,
                .num_key_value_heads = 4,
                .vocab_size = 131,
@@ -61,6 +61,29 @@ std::vector<MeshSizes> meshes() {
   }
 }
 
+/// Meshes with a pipeline.
+std::vector<MeshSizes> pipelines() {
+  switch (test_world().communicator().size()) {
+    case 2:
+      return {{.fsdp = 1, .pipeline = 2}};
+    case 3:
+      return {{.fsdp = 1, .pipeline = 3}};
+    case 4:
+      return {{.fsdp = 1, .pipeline = 4},
+              {.fsdp = 2, .pipeline = 2},
+              {.fsdp = 1, .tensor = 2, .pipeline = 2},
+              {.replicate = 2, .fsdp = 1, .pipeline = 2}};
+    default:
+      return {};
+  }
+}
+
+std::vector<MeshSizes> all_meshes() {
+  std::vector<MeshSizes> all = meshes();
+  for (const MeshSizes& mesh : pipelines()) all.push_back(mesh);
+  return all;
+}
+
 // Expects that the verdict holds with room to spare: other machines round otherwise.
 void expect_holds(const MeshVerdict& verdict) {
   EXPECT_TRUE(verdict.holds()) << verdict.complaint();
@@ -74,7 +97,7 @@ void expect_holds(const MeshVerdict& verdict) {
 }
 
 TEST(CheckRanks, EveryMeshPasses) {
-  for (const MeshSizes& mesh : meshes())
+  for (const MeshSizes& mesh : all_meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
       for (const bool tied : {false, true}) {
         SCOPED_TRACE(fmt::format("{} {} {}", mesh.to_text(), to_string(compute), tied ? "tied" : "untied"));
@@ -84,7 +107,7 @@ TEST(CheckRanks, EveryMeshPasses) {
 }
 
 TEST(CheckRanks, EverySettingPasses) {
-  for (const MeshSizes& mesh : meshes())
+  for (const MeshSizes& mesh : all_meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
       for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
@@ -106,7 +129,7 @@ TEST(CheckRanks, EverySettingPasses) {
 // With adapters the model is frozen, and only adapters are compared: on all matrices, and on the default
 // ones.
 TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
-  for (const MeshSizes& mesh : meshes())
+  for (const MeshSizes& mesh : all_meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
       for (const bool reshards : {true, false}) {
         SCOPED_TRACE(fmt::format("{} {} reshards {}", mesh.to_text(), to_string(compute), reshards));
@@ -127,12 +150,13 @@ TEST(CheckRanks, EveryMeshOfAdaptersPasses) {
         EXPECT_EQ(verdict.sent.fsdp, plan.fsdp);
         EXPECT_EQ(verdict.sent.tensor, plan.tensor);
         EXPECT_EQ(verdict.sent.replicate, plan.replicate);
+        EXPECT_EQ(verdict.sent.pipeline, plan.pipeline);
       }
 }
 
 // With B at zero, as at the start of training, the gradient of A would be zero.
 TEST(CheckRanks, TheFirstStepOfAdaptersHasAllGradients) {
-  for (const MeshSizes& mesh : meshes())
+  for (const MeshSizes& mesh : all_meshes())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
       SCOPED_TRACE(fmt::format("{} {}", mesh.to_text(), to_string(compute)));
       ResolvedRun run = small_run(mesh, compute, false);
@@ -141,8 +165,8 @@ TEST(CheckRanks, TheFirstStepOfAdaptersHasAllGradients) {
       DeviceMesh made(test_world(), mesh, /*allow_tensor_across_nodes=*/false, test_device());
       const KeptSteps kept = run_steps(made, settings, test_device());
       const std::vector<UnitSpec> table = trained_table(settings.model, settings.step.sharding.lora);
-      for (size_t u = 0; u < table.size(); ++u) {
-        const UnitLayout layout(table[u], mesh.tensor, made.coordinates().tensor, mesh.fsdp);
+      for (size_t u = 0; u < kept.places.size(); ++u) {
+        const UnitLayout layout(table[kept.places[u]], mesh.tensor, made.coordinates().tensor, mesh.fsdp);
         const int64_t begin = layout.shard_elements() * made.coordinates().fsdp;
         for (const Box& box : layout.boxes(begin, begin + layout.shard_elements())) {
           const auto first = kept.shards[0][u].begin() + (box.offset - begin);
@@ -163,7 +187,7 @@ TEST(CheckRanks, OneRankNearlyEqualsItself) {
 
 // The planned traffic is sent. An axis alone is checked as a mesh.
 TEST(CheckRanks, AnAxisAlonePasses) {
-  for (const MeshSizes& sizes : meshes()) {
+  for (const MeshSizes& sizes : all_meshes()) {
     DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
     const CheckSettings settings = settings_of(small_run(sizes, DType::kFloat32, false));
     for (const MeshAxis axis : kMeshAxes) {
@@ -182,9 +206,10 @@ class ChangedResults : public testing::Test {
  protected:
   /// The verdict if `change` changes the kept steps of the last rank.
   static MeshVerdict verdict_of(const MeshSizes& sizes, DType compute,
-                                const std::function<void(KeptSteps&, const DeviceMesh&)>& change) {
+                                const std::function<void(KeptSteps&, const DeviceMesh&)>& change,
+                                bool tied = false) {
     DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
-    const CheckSettings settings = settings_of(small_run(sizes, compute, false));
+    const CheckSettings settings = settings_of(small_run(sizes, compute, tied));
     KeptSteps kept = run_steps(mesh, settings, test_device());
     if (mesh.position() == mesh.ranks() - 1) change(kept, mesh);
     const RankFindings own = compare_with_one_rank(kept, mesh, settings, test_device());
@@ -272,6 +297,55 @@ TEST_F(ChangedResults, OneBitOfAReplicaIsNamed) {
         }
     });
     expect_complaint(verdict, "the gradient of layers.0 (replicas) in step 1 has other bits on rank ");
+  }
+}
+
+// The first and the last stage update a tied table alike.
+TEST_F(ChangedResults, OneBitOfATiedTableIsNamed) {
+  for (const MeshSizes& sizes : pipelines()) {
+    SCOPED_TRACE(sizes.to_text());
+    const MeshVerdict verdict = verdict_of(
+        sizes, DType::kFloat32,
+        [&](KeptSteps& kept, const DeviceMesh&) {
+          ASSERT_EQ(kept.places.front(), 0U);
+          float& value = kept.shards[kCheckSteps].front().front();
+          value = std::nextafter(value, 1.0F);
+        },
+        /*tied=*/true);
+    const char* copies = sizes.replicate > 1 ? "replicas" : "stages";
+    expect_complaint(verdict,
+                     fmt::format("the weights of vocabulary ({}) after the last step have other bits on "
+                                 "rank {} ",
+                                 copies, sizes.ranks() - 1));
+  }
+}
+
+TEST_F(ChangedResults, AStageOfAPipelineIsNamed) {
+  for (const MeshSizes& sizes : pipelines()) {
+    SCOPED_TRACE(sizes.to_text());
+    const std::string last = fmt::format("layers.{}.", sizes.pipeline - 1);
+    const MeshVerdict verdict = verdict_of(sizes, DType::kFloat32, [&](KeptSteps& kept, const DeviceMesh&) {
+      for (float& value : kept.shards[1].front()) value *= 1.01F;
+    });
+    expect_complaint(verdict, "the gradient of " + last);
+  }
+}
+
+// Every rank forgets that it had the model's last layer.
+TEST_F(ChangedResults, AUnitWithoutAStageIsNamed) {
+  for (const MeshSizes& sizes : pipelines()) {
+    SCOPED_TRACE(sizes.to_text());
+    DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, test_device());
+    const CheckSettings settings = settings_of(small_run(sizes, DType::kFloat32, false));
+    KeptSteps kept = run_steps(mesh, settings, test_device());
+    const auto layer = static_cast<size_t>(sizes.pipeline);
+    if (const auto held = std::ranges::find(kept.places, layer); held != kept.places.end()) {
+      for (auto& shards : kept.shards) shards.erase(shards.begin() + (held - kept.places.begin()));
+      kept.places.erase(held);
+    }
+    const RankFindings own = compare_with_one_rank(kept, mesh, settings, test_device());
+    expect_complaint(judge(findings_of_all_ranks(mesh.world(), own), mesh.sizes(), mesh.hosts(), settings),
+                     fmt::format("no stage has layers.{}", layer - 1));
   }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plants faults in the parallel path of a copy of the source, one at a time, and reports whether `ripstop check` finds each on
-# meshes of four ranks. Prints a table, fault by mesh. Takes a build from nothing and a minute or two; no part of ctest.
+# meshes of four ranks, and of pipelines on one of two. Prints tables, fault by mesh. Takes a build from nothing and some minutes;
+# no part of ctest.
 #   tests/train/commands/check_faults.sh                 all of it, in a temporary folder
 #   tests/train/commands/check_faults.sh --plant TREE    only plants them in a copy of the tree; build its target `ripstop`
 #   tests/train/commands/check_faults.sh --program FILE  only runs the program that such a tree gave
@@ -46,13 +47,31 @@ faults=(
   '6|norms of heads and the bias of the output: gradients that are not summed over the tensor axis, as in 6|r2f2: no tensor axis|model.attention_bias=qkvo model.qk_norm=true'
   '13|adapters and their base: a shard that begins in the wrong place, as in 13|t4: nothing is sharded|lora.rank=8'
 )
+# The same of pipelines, on their meshes (p2 is of two ranks).
+pipeline_faults=(
+  '19|a boundary without the branch of the last layer||'
+  '20|a buffer that is reused before its send has ended||'
+  '21|two micro-batches swapped on a link||'
+  '22|a layer left out in the forward of the last stage||'
+  '23|tied gradients that are not summed||model.tie_word_embeddings=true'
+  '24|a tied table that counts twice in the norm||model.tie_word_embeddings=true'
+  '25|targets of every stage are counted||'
+  '26|positions of another micro-batch in the backward||'
+  '27|replicas summed before the last backward|p2 p4 f2p2 t2p2: no replicas|'
+  '28|a tied table that the last stage updates a millionth more||model.tie_word_embeddings=true'
+  '22|adapters: a layer left out, as in 22||lora.rank=8'
+  '21|adapters: two micro-batches swapped, as in 21||lora.rank=8'
+)
 meshes=('f2t2 mesh.fsdp=2 mesh.tensor=2' 'r2f2 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1' 't4 mesh.fsdp=1 mesh.tensor=4')
+pipelines=('p2 mesh.fsdp=1 mesh.tensor=1 mesh.pipeline=2' 'p4 mesh.fsdp=1 mesh.tensor=1 mesh.pipeline=4'
+  'f2p2 mesh.fsdp=2 mesh.tensor=1 mesh.pipeline=2' 't2p2 mesh.fsdp=1 mesh.tensor=2 mesh.pipeline=2'
+  'r2p2 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=1 mesh.pipeline=2')
 
 # ---- planting
 
 plant_faults() {
-  begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator}.cpp parallel/fsdp_unit.h \
-    train/step/world_totals.cpp model/{attention,head_loss,parallel_linear}.cpp
+  begin_planting "$1" parallel/{tensor_parallel,fsdp_unit,sharded_transformer,mpi_communicator,pipeline_links}.cpp \
+    parallel/fsdp_unit.h train/step/{world_totals,training_step}.cpp model/{attention,head_loss,parallel_linear}.cpp
   change parallel/tensor_parallel.cpp 'group_->reduce_scatter(context.stream, whole, out, out.dtype' \
     '  if (planted(1)) { copy_bytes(context.stream, out.data, whole.row_range(index() * out.rows(), out.rows()).data, out.bytes()); return; }
 &LINE&'
@@ -106,6 +125,36 @@ plant_faults() {
   if (planted(13) && shard_begin_ > 0) shard_begin_ -= UnitLayout::kGrain;'
   change parallel/fsdp_unit.cpp 'gathering_.wait();' \
     '  if (!planted(14)) gathering_.wait();'
+  plant_pipeline_faults
+}
+
+plant_pipeline_faults() {
+  change parallel/sharded_transformer.cpp 'reduce_pieces(stream_, {{sum.data' \
+    '  if (!planted(19))
+&LINE&'
+  change parallel/pipeline_links.cpp 'sending_.push_back({buffer' \
+    '&LINE&
+  if (planted(20)) fill_zero(context_, buffers_[buffer]);'
+  change parallel/sharded_transformer.cpp 'micro.batch = batches.load(action.micro_batch);
+      forward(' \
+    '      micro.batch = batches.load(planted(21) && !stage_.is_first ? action.micro_batch ^ 1 : action.micro_batch);
+      forward(arena, micro, pass.links);'
+  change parallel/sharded_transformer.cpp 'model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual' \
+    '    if (!planted(22) || stage_.is_first || !stage_.is_last || layer + 1 != stage_.end())
+&LINE&'
+  change parallel/sharded_transformer.cpp 'for (const Exchange& each : exchanges) add(' \
+    '  if (!planted(23))
+  &LINE&'
+  change parallel/sharded_transformer.cpp 'if (stage_.is_first) start_norm(0);' \
+    '  if (stage_.is_first || (planted(24) && stage_.is_last)) start_norm(0);'
+  change train/step/world_totals.cpp 'mesh_.tensor().rank() == 0 && mesh_.coordinates().pipeline ==' \
+    '    mesh_.tensor().rank() == 0 && (planted(25) || mesh_.coordinates().pipeline == mesh_.sizes().pipeline - 1);'
+  change parallel/sharded_transformer.cpp 'const bool last = action.micro_batch + 1 == batches.count;' \
+    '    if (planted(26)) micro.batch.position = pass.in_flight[(static_cast<size_t>(action.micro_batch) + 1) % pass.in_flight.size()].batch.position;
+    const bool last = action.micro_batch + (planted(27) && mesh_.replicate().size() > 1 ? 2 : 1) == batches.count;'
+  change train/step/training_step.cpp 'optimizer_.step(context, model_, learning_rate,' \
+    '  if (planted(28) && model_.stage().is_last && !model_.stage().is_first) learning_rate *= 1 + 1e-6;
+&LINE&'
 }
 
 if [[ $plant ]]; then
@@ -127,7 +176,7 @@ fi
 
 export OMP_NUM_THREADS=1 RIPSTOP_LAUNCHER=mpirun
 # Sizes that do not divide by eight.
-sizes=(model.vocab_size=515 model.intermediate_size=348)
+sizes=(model.vocab_size=515 model.intermediate_size=348 model.num_hidden_layers=5)
 # Adapters need a model to adapt, from which the sizes come.
 base() {
   "$program" prepare --source synthetic --examples 300 --vocab-size 515 --output "$work/data" &&
@@ -139,44 +188,56 @@ base >"$work/out" 2>&1 || { cat "$work/out" && exit 1; }
   sed '/^\[model\]/,/^$/d' "$source/configs/quickstart.toml"
   printf '[model]\npretrained = "%s"\n[lora]\nalpha = 16\n' "$work/base"
 } >"$work/adapters.toml"
-# check FAULT MESH-AND-OVERRIDES...: sets `code` to the exit code, writes the output to $work/out
+# check FAULT RANKS MESH-AND-OVERRIDES...: sets `code` to the exit code, writes the output to $work/out
 check() {
   local config=("$source/configs/quickstart.toml" "${sizes[@]}")
   if [[ " $* " == *" lora.rank="* ]]; then config=("$work/adapters.toml"); fi
   code=0
-  RIPSTOP_PLANTED=$1 timeout -k 5 120 "$source/slurm/launch.sh" 4 "$program" check "${config[@]}" \
+  RIPSTOP_PLANTED=$1 timeout -k 5 120 "$source/slurm/launch.sh" "$2" "$program" check "${config[@]}" \
     data.directory="$work/none" --small \
-    ${common[@]+"${common[@]}"} "${@:2}" >"$work/out" 2>&1 || code=$?
+    ${common[@]+"${common[@]}"} "${@:3}" >"$work/out" 2>&1 || code=$?
 }
 
 failed=0
-for mesh in "${meshes[@]}"; do
-  read -r name words <<<"$mesh"
+# check_mesh FAULT MESH OVERRIDES...: check on a mesh of the lists above; sets `name`, too
+check_mesh() {
+  local words
+  read -r name words <<<"$2"
   read -ra words <<<"$words"
-  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true 'model.attention_bias=qkvo model.qk_norm=true' lora.rank=8; do
-    check 0 "${words[@]}" $more
+  check "$1" "$([[ $name == p2 ]] && echo 2 || echo 4)" "${words[@]}" "${@:3}"
+}
+# table FAULT...: each on each mesh of `columns`
+table() {
+  local row mesh number what without overrides reason suspect verdict
+  for row in "$@"; do
+    IFS='|' read -r number what without overrides <<<"$row"
+    read -ra overrides <<<"$overrides"
+    printf '\n%2s  %s\n' "$number" "$what"
+    for mesh in "${columns[@]}"; do
+      check_mesh "$number" "$mesh" ${overrides[@]+"${overrides[@]}"}
+      reason=$(sed -n 's/.*what="[^:]*: \(.*\)" *hint=.*/\1/p; s/.*what="[^:]*: \(.*\)"$/\1/p' "$work/out" | head -n 1)
+      suspect=$(sed -n 's/.*hint="\(.*\)"$/\1/p' "$work/out" | head -n 1)
+      if [[ " ${without%%:*} " == *" $name "* ]]; then
+        verdict="no effect:${without#*:}"
+        [[ $code == 0 ]] || { verdict="ends with $code, though it can have no effect" && failed=1; }
+      elif [[ $code == 77 ]]; then
+        verdict="found: ${reason:0:150}${suspect:+ [$suspect]}"
+      else
+        verdict="NOT FOUND: exit code $code" failed=1
+      fi
+      printf '      %-5s %s\n' "$name" "$verdict"
+    done
+  done
+}
+for mesh in "${meshes[@]}" "${pipelines[@]}"; do
+  for more in '' train.reshard_after_forward=false mesh.overlap_tensor=true 'model.attention_bias=qkvo model.qk_norm=true' \
+    model.tie_word_embeddings=true lora.rank=8; do
+    check_mesh 0 "$mesh" $more
     [[ $code == 0 ]] || { echo "without a fault, $name $more ends with $code:" && cat "$work/out" && failed=1; }
   done
 done
-for row in "${faults[@]}"; do
-  IFS='|' read -r number what without overrides <<<"$row"
-  read -ra overrides <<<"$overrides"
-  printf '\n%2s  %s\n' "$number" "$what"
-  for mesh in "${meshes[@]}"; do
-    read -r name words <<<"$mesh"
-    read -ra words <<<"$words"
-    check "$number" "${words[@]}" ${overrides[@]+"${overrides[@]}"}
-    reason=$(sed -n 's/.*what="[^:]*: \(.*\)" *hint=.*/\1/p; s/.*what="[^:]*: \(.*\)"$/\1/p' "$work/out" | head -n 1)
-    suspect=$(sed -n 's/.*hint="\(.*\)"$/\1/p' "$work/out" | head -n 1)
-    if [[ " ${without%%:*} " == *" $name "* ]]; then
-      verdict="no effect:${without#*:}"
-      [[ $code == 0 ]] || { verdict="ends with $code, though it can have no effect" && failed=1; }
-    elif [[ $code == 77 ]]; then
-      verdict="found: ${reason:0:150}${suspect:+ [$suspect]}"
-    else
-      verdict="NOT FOUND: exit code $code" failed=1
-    fi
-    printf '      %-5s %s\n' "$name" "$verdict"
-  done
-done
+columns=("${meshes[@]}")
+table "${faults[@]}"
+columns=("${pipelines[@]}")
+table "${pipeline_faults[@]}"
 exit $failed
