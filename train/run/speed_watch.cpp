@@ -7,26 +7,29 @@
 #include "train/machine/slow_ranks.h"
 
 namespace ripstop {
-RankWork work_of_step(int64_t rank, const StepTimes& times, double flops) {
+RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& flops) {
   const double waited = times.in_collectives_seconds + times.for_save_seconds;
   return {.rank = static_cast<double>(rank),
           .compute_seconds = std::max(times.seconds - waited, 0.0),
           .wait_seconds = times.in_collectives_seconds,
-          .flops = flops};
+          .flops = flops.own,
+          .share = flops.all > 0 ? flops.own / flops.all : 1};
 }
 
-double batch_flops(const ModelConfig& model, const PackedBatch& batch) {
+StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, const Stage& stage) {
   const auto real = [](int64_t number) { return static_cast<double>(number); };
-  const double hidden = real(model.hidden_size), layers = real(model.num_hidden_layers);
+  const double hidden = real(model.hidden_size);
   const double queries = real(model.query_size()), key_values = real(model.key_value_size());
-  const double row = 2 * layers * hidden * (2 * queries + 2 * key_values + 3 * real(model.intermediate_size));
+  const double row = 2 * hidden * (2 * queries + 2 * key_values + 3 * real(model.intermediate_size));
   double attention = 0;
   for (size_t d = 0; d + 1 < batch.document_offset.size(); ++d) {
     const double rows = batch.document_offset[d + 1] - batch.document_offset[d];
-    attention += 2 * layers * queries * rows * rows;
+    attention += 2 * queries * rows * rows;
   }
   const double head = 2 * real(model.vocab_size) * hidden * real(batch.target_count);
-  return 3 * (real(batch.rows()) * row + attention + head);
+  const double layer = 3 * (real(batch.rows()) * row + attention);
+  return {.own = real(stage.layers) * layer + (stage.is_last ? 3 * head : 0),
+          .all = real(model.num_hidden_layers) * layer + 3 * head};
 }
 
 std::vector<double> relative_speeds(std::span<const RankWork> window) {
@@ -34,7 +37,7 @@ std::vector<double> relative_speeds(std::span<const RankWork> window) {
   for (const RankWork& rank : window) {
     const bool known = rank.compute_seconds > 0 && rank.flops > 0;
     by_work.push_back(known ? rank.flops / rank.compute_seconds : 0);
-    by_time.push_back(known ? 1 / rank.compute_seconds : 0);
+    by_time.push_back(known ? rank.share / rank.compute_seconds : 0);
   }
   std::vector<double> speeds = relative_to_median(by_work);
   const std::vector<double> in_time = relative_to_median(by_time);
@@ -59,12 +62,14 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   sum_.compute_seconds += step.compute_seconds;
   sum_.wait_seconds += step.wait_seconds;
   sum_.flops += step.flops;
+  sum_.share += step.share;
   if (++steps_ < window_steps_) return std::nullopt;
   const auto count = static_cast<double>(steps_);
-  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count};
+  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count,
+               sum_.share / count};
   SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
   window.ranks.resize(static_cast<size_t>(world_.size()));
-  constexpr int64_t kNumbers = 4;
+  constexpr int64_t kNumbers = 5;
   static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "travels as its bytes");
   const auto numbers = [](RankWork* ranks, int64_t size) {
     return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};
@@ -79,7 +84,7 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   const double a_step = window.ranks.front().compute_seconds + window.ranks.front().wait_seconds;
   const double steps = std::ceil(kWindowSeconds / std::max(a_step, 1e-6));
   window_steps_ = std::clamp(static_cast<int64_t>(steps), kSteps, kMostSteps);
-  sum_ = {};
+  sum_ = {.share = 0};
   steps_ = 0;
   return window;
 }

@@ -7,6 +7,7 @@
 #include "data/dataset/packed_batch.h"
 #include "model/config.h"
 #include "parallel/communicator.h"
+#include "parallel/stage_split.h"
 
 namespace ripstop {
 
@@ -16,6 +17,12 @@ struct RankWork {
   double compute_seconds = 0;  ///< time of the step without waits for collectives and saves
   double wait_seconds = 0;     ///< waits for collectives
   double flops = 0;
+  double share = 1;  ///< `flops` as a share of what the rank would compute if it had all layers and the head
+};
+
+/// FLOP of a stage of a pipeline, and of all stages for the same tokens. Without a pipeline these are equal.
+struct StageFlops {
+  double own = 0, all = 0;
 };
 
 struct StepTimes {
@@ -26,17 +33,17 @@ struct StepTimes {
 
 /// The work of `rank` in a step, without the rank's waits: with waits, all ranks would look as slow as the
 /// slowest, and a rank that saves much would look slow. Pure.
-RankWork work_of_step(int64_t rank, const StepTimes& times, double flops);
+RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& flops);
 
-/// The FLOP of a training step for `batch`, if one rank computed all of it. With hidden size C, feed-forward
-/// size F, L layers, K key-value heads of size D and V ids, 3 times (forward once, backward twice) the sum
-/// of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a document of n rows, and 2 V C
-/// for a target. Pure.
-double batch_flops(const ModelConfig& model, const PackedBatch& batch);
+/// The FLOP of a training step for `batch`, if one rank computed all of `stage`. With hidden size C,
+/// feed-forward size F, L layers of the stage, K key-value heads of size D and V ids, 3 times (forward
+/// once, backward twice) the sum of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a
+/// document of n rows, and, in the last stage, 2 V C for a target. Pure.
+StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, const Stage& stage);
 
 /// The speed of each rank as a multiple of the median rank's speed. Takes the larger of two multiples, in
-/// FLOP/s and in steps a second, so that neither longer documents nor empty sequences make a rank look slow.
-/// 1 for a rank that computed nothing. Pure.
+/// FLOP/s and in RankWork::share of a step a second, so that neither longer documents nor empty sequences
+/// make a rank look slow, nor a stage of few layers the others. 1 for a rank that computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
 /// Decides which ranks are slow: a rank becomes slow after three slow windows in a row, and normal after
@@ -65,7 +72,7 @@ struct SpeedWindow {
 };
 
 /// Finds ranks that compute slower than the others. A window has 5 steps, or more if they take less than half
-/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of four float64 a
+/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of five float64 a
 /// window.
 class SpeedWatch {
  public:
@@ -81,7 +88,7 @@ class SpeedWatch {
  private:
   Communicator& world_;
   SlowWindows windows_;
-  RankWork sum_;
+  RankWork sum_{.share = 0};
   int64_t steps_ = 0;
   int64_t window_steps_ = kSteps;
 };

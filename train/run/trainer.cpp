@@ -158,6 +158,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
                            learning_rate_factor(run_.config.schedule, at_step_, steps_),
           .data_wait_seconds = seconds_since(before_load)};
   const auto next_batch = [&](int64_t) {
+    log_.tell();
     const Clock::time_point since = Clock::now();
     const PackedBatch& batch = [&]() -> const PackedBatch& {
       const StorageWait wait(world_);
@@ -165,11 +166,12 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
       return loader_->next_batch();
     }();
     work.data_wait_seconds += seconds_since(since);
-    work.flops += batch_flops(run_.model, batch);
+    const StageFlops flops = batch_flops(run_.model, batch, step_->model().stage());
+    work.flops.own += flops.own;
+    work.flops.all += flops.all;
     return batch.host_tokens();
   };
   const auto gives_up = [&](int64_t done) {
-    log_.tell();
     return long_step_.gives_up(
         done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
         [&] { stream_.synchronize(); });
@@ -244,7 +246,7 @@ std::optional<StartupSeconds> Trainer::startup_of_step() const {
 }
 
 // Collective.
-void Trainer::watch_speed(double flops) {
+void Trainer::watch_speed(const StageFlops& flops) {
   const StepTimes times{.seconds = clock_.seconds(),
                         .in_collectives_seconds = clock_.waited_in_all(),
                         .for_save_seconds = saves_->alone_seconds()};

@@ -88,7 +88,8 @@ class Trainer {
   };
   struct StepWork {
     LoaderStep loaded;
-    double learning_rate = 0, flops = 0, data_wait_seconds = 0;
+    double learning_rate = 0, data_wait_seconds = 0;
+    StageFlops flops = {};
   };
 
   Trainer(TrainerOptions options, MpiWorld& world, DecidedRun run);
@@ -136,7 +137,7 @@ class Trainer {
   std::optional<StepResult> compute_step(StepWork& work);
   void log_step(const StepWork& work, const StepResult& result);
   std::optional<StartupSeconds> startup_of_step() const;
-  void watch_speed(double flops);
+  void watch_speed(const StageFlops& flops);
   void drop_wrong_peak(double rows_per_second);
   void check_numerics(const StepResult& result);
   [[noreturn]] void end_without_update(bool stops);

@@ -56,14 +56,50 @@ TEST(RelativeSpeeds, AWaitForTheOwnSaveDoesNotCount) {
     const StepTimes times =
         rank == 1 ? StepTimes{.seconds = 2, .in_collectives_seconds = 0.5, .for_save_seconds = 1}
                   : StepTimes{.seconds = 2, .in_collectives_seconds = 1.5};
-    window.push_back(work_of_step(rank, times, 1e12));
+    window.push_back(work_of_step(rank, times, {.own = 1e12, .all = 1e12}));
     EXPECT_EQ(window.back().rank, rank);
     EXPECT_EQ(window.back().compute_seconds, 0.5);
   }
   EXPECT_EQ(window[1].wait_seconds, 0.5);
   EXPECT_EQ(window[2].wait_seconds, 1.5);
   for (const double speed : relative_speeds(window)) EXPECT_EQ(speed, 1.0);
-  EXPECT_EQ(work_of_step(0, {.seconds = 1, .in_collectives_seconds = 2}, 0).compute_seconds, 0);
+  EXPECT_EQ(work_of_step(0, {.seconds = 1, .in_collectives_seconds = 2}, {}).compute_seconds, 0);
+}
+
+// Three stages with as much work, and a last one with a tenth of it.
+std::vector<RankWork> stages() {
+  std::vector<RankWork> window;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    const double share = rank < 3 ? 0.3 : 0.1;
+    window.push_back(work_of_step(rank, {.seconds = 2, .in_collectives_seconds = 2 - share},
+                                  {.own = share * 1e12, .all = 1e12}));
+  }
+  return window;
+}
+
+TEST(RelativeSpeeds, ALightStageIsNoFastRank) {
+  for (const double speed : relative_speeds(stages())) EXPECT_DOUBLE_EQ(speed, 1);
+}
+
+TEST(RelativeSpeeds, ASlowStageIsSlowWhateverItsShare) {
+  for (size_t slow = 0; slow < 4; ++slow) {
+    std::vector<RankWork> window = stages();
+    window[slow].compute_seconds *= 2;
+    const std::vector<double> speeds = relative_speeds(window);
+    for (size_t r = 0; r < 4; ++r) EXPECT_DOUBLE_EQ(speeds[r], r == slow ? 0.5 : 1) << slow;
+  }
+}
+
+// One data rank of two has no sequence in its last micro-batches: its stages have less to compute, but rows
+// without a document take nearly as long.
+TEST(RelativeSpeeds, AnEmptyDataRankOfAPipelineIsNotSlow) {
+  std::vector<RankWork> window = stages();
+  for (RankWork each : stages()) {
+    each.flops /= 2;
+    each.compute_seconds *= 0.9;
+    window.push_back(each);
+  }
+  for (const double speed : relative_speeds(window)) EXPECT_GT(speed, 0.9);
 }
 
 TEST(RelativeSpeeds, WaitsDoNotCount) {
@@ -131,7 +167,13 @@ TEST(BatchFlops, CountsRowsDocumentsAndTargets) {
   batch.target_count = 3;
   // wq and wo 8 x 8, wk and wv 4 x 8, w1, w2 and w3 16 x 8.
   const double weights = 2 * (2 * 64 + 2 * 32 + 3 * 128);
-  EXPECT_EQ(batch_flops(model, batch), 3 * (10 * 2 * weights + 2 * 2 * 8 * (36 + 16) + 3 * 2 * 32 * 8));
+  const double layer = 3 * (10 * weights + 2 * 8 * (36 + 16)), head = 3 * 3 * 2 * 32 * 8;
+  const auto of = [&](const Stage& stage) { return batch_flops(model, batch, stage); };
+  EXPECT_EQ(of({.layers = 2}).own, 2 * layer + head);
+  EXPECT_EQ(of({.layers = 1, .is_last = false}).own, layer);
+  EXPECT_EQ(of({.number = 1, .first_layer = 1, .layers = 1, .is_first = false}).own, layer + head);
+  EXPECT_EQ(of({.number = 1, .first_layer = 2, .layers = 0, .is_first = false}).own, head);
+  EXPECT_EQ(of({.layers = 1, .is_last = false}).all, 2 * layer + head);
 }
 
 SpeedWindow window_of(size_t ranks) {
