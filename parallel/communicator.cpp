@@ -142,7 +142,7 @@ class SilentCommunicator final : public Communicator {
     check_other(*this, to);
     return count(stream, "send", x.bytes());
   }
-  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override {
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from, const Event*) override {
     check_other(*this, from);
     if (sent_) sent_("receive", 0);
     return link_ == nullptr ? Pending() : until(stream, link_->start_receive(x.bytes()));

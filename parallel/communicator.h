@@ -40,6 +40,9 @@ class Pending {
   bool done() const { return operation_ == nullptr; }
   /// Same as Operation::wait(); does nothing if done().
   void wait();
+  /// Ends this object without a wait, for a group with an own_stream(): what uses the tensors next must be
+  /// ordered behind that stream.
+  void leave() { operation_.reset(); }
   /// Same as Operation::poll(); true if done().
   bool poll() { return operation_ == nullptr || operation_->poll(); }
 
@@ -146,8 +149,11 @@ class Communicator {
   /// message or collective of a group after another. So if two ranks send to each other, one of them must
   /// receive before it sends. The first call for two ranks returns when both have made it.
   [[nodiscard]] virtual Pending start_send(const Stream& stream, const Tensor& x, int64_t to) = 0;
-  /// Starts to replace x by the next message of rank `from`; see start_send(). Sends nothing.
-  [[nodiscard]] virtual Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) = 0;
+  /// Starts to replace x by the next message of rank `from`; see start_send(). Sends nothing. The message may
+  /// be written after the event `behind`; null: after the work of `stream` so far. If this group has no
+  /// own_stream(), the wait writes it, in the order of `stream`.
+  [[nodiscard]] virtual Pending start_receive(const Stream& stream, const Tensor& x, int64_t from,
+                                              const Event* behind) = 0;
 
   /// The source of the memory that this group moves fastest; null for the device's ordinary memory.
   virtual const MemorySource* memory_source() const { return nullptr; }

@@ -229,7 +229,8 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
                        const Device& device)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
   // Split the device communicator if there is one, else the world's communicator.
-  const std::unique_ptr<Communicator> on_device = make_device_communicator(world, device);
+  const std::unique_ptr<Communicator> on_device =
+      make_device_communicator(world, device, sizes_.pipeline > 1);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;
   std::vector<int64_t> nodes;
   std::vector<std::string> hosts;

@@ -162,7 +162,7 @@ class MpiCommunicator final : public Communicator {
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override;
-  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override;
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from, const Event* behind) override;
   std::vector<std::string> all_gather_text(const std::string& text) override;
   void barrier() override;
   void await(const char* operation, FunctionRef<bool()> done) override;
@@ -285,7 +285,7 @@ Pending MpiCommunicator::start_send(const Stream& stream, const Tensor& x, int64
   return pending(std::move(transfer), stream);
 }
 
-Pending MpiCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from) {
+Pending MpiCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from, const Event*) {
   check_other(*this, from);
   check_host(x);
   Transfer transfer(group_, "receive", kMessageTag);

@@ -113,7 +113,7 @@ class NcclCommunicator final : public Communicator {
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override;
-  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override;
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from, const Event* behind) override;
   std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) override;
 
  private:
@@ -319,11 +319,12 @@ Pending NcclCommunicator::start_send(const Stream& stream, const Tensor& x, int6
   return finish(stream, "send");
 }
 
-Pending NcclCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from) {
-  if (on_host(x)) return host().start_receive(stream, x, from);
+Pending NcclCommunicator::start_receive(const Stream& stream, const Tensor& x, int64_t from,
+                                        const Event* behind) {
+  if (on_host(x)) return host().start_receive(stream, x, from, nullptr);
   check_other(*this, from);
   const ProfilerRange range(stream, name() + " receive");
-  group_->begin(stream);
+  group_->begin(stream, behind);
   group_->check(receive(x, from), "ncclRecv");
   return finish(stream, "receive");
 }

@@ -78,8 +78,8 @@ class NcclGroup {
   void abort();
 
   /// Call begin() before a collective is given to stream(), and end() after it. The collective begins when
-  /// the stream `caller` has reached begin().
-  void begin(const Stream& caller);
+  /// the stream `caller` has reached begin(), or the event `behind` is reached.
+  void begin(const Stream& caller, const Event* behind = nullptr);
   std::shared_ptr<OpenCollective> end(const char* operation);
 
   /// The oldest collective that is not done, or null.

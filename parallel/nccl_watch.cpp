@@ -39,12 +39,13 @@ void NcclGroup::check_health() {
   check(asked != ncclSuccess ? asked : state == ncclInProgress ? ncclSuccess : state, "a collective");
 }
 
-void NcclGroup::begin(const Stream& caller) {
+void NcclGroup::begin(const Stream& caller, const Event* behind) {
   cuda_stream(caller).set_waiter(world_);
   while (oldest() != nullptr && open_.size() >= kMostOpen) {
     const std::shared_ptr<OpenCollective> first = open_.front();
     world_->await([&] { return is_reached(first->end.native()); });
   }
+  if (behind != nullptr) return behind->make_wait(stream_);
   // The collective must wait until the caller's kernels have written its input.
   issued_.record(native_stream(caller));
   issued_.make_wait(native());

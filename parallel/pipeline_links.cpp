@@ -1,6 +1,5 @@
 #include "parallel/pipeline_links.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace ripstop {
@@ -19,26 +18,40 @@ PipelineLinks::PipelineLinks(Context& context, const DeviceMesh& mesh, const Sha
             Way{mesh.links().gradients_in.get(), mesh.links().gradients_out.get()}} {
   const bool alone = mesh.sizes().pipeline == 1;
   const MemoryCategory category = alone ? MemoryCategory::kActivations : MemoryCategory::kCommunication;
-  for (int64_t b = 0; b < (alone ? 1 : kBoundaryBuffers); ++b)
+  for (int64_t b = 0; b < (alone ? 1 : kBoundaryBuffers); ++b) {
     buffers_.push_back(context.arena.allocate(dtype, shape, category));
-  taken_.assign(buffers_.size(), false);
+    left_.emplace_back(context.device());
+    give_back(static_cast<size_t>(b));  // behind what used this memory before
+  }
+}
+
+void PipelineLinks::give_back(size_t buffer) {
+  left_[buffer].record(context_.stream);
+  free_.push_back(buffer);
 }
 
 size_t PipelineLinks::take() {
+  const size_t buffer = take_free();
+  left_[buffer].make_wait(context_.stream);
+  return buffer;
+}
+
+// The buffer that has been free for the longest time, so that nothing waits for its last use.
+size_t PipelineLinks::take_free() {
   while (!has_free()) {
     RIPSTOP_CHECK(!sending_.empty(), "all {} boundaries of a stage are held", buffers_.size());
     end_send(sending_.begin());
   }
-  const auto free = std::ranges::find(taken_, false);
-  *free = true;
-  return static_cast<size_t>(free - taken_.begin());
+  const size_t buffer = free_.front();
+  free_.pop_front();
+  return buffer;
 }
 
 // Frees the buffers whose sends have ended. Returns whether any buffer is free.
 bool PipelineLinks::has_free() {
   for (size_t s = sending_.size(); s-- > 0;)
     if (sending_[s].pending.poll()) end_send(sending_.begin() + static_cast<std::ptrdiff_t>(s));
-  return std::ranges::find(taken_, false) != taken_.end();
+  return !free_.empty();
 }
 
 void PipelineLinks::end_send(std::deque<Message>::iterator message) {
@@ -72,6 +85,7 @@ bool PipelineLinks::run(std::span<const PipelineOperation> program,
 
 void PipelineLinks::finish() {
   while (!sending_.empty()) end_send(sending_.begin());
+  for (const Event& left : left_) left.make_wait(context_.stream);
 }
 
 // Starts receives up to the next compute, as far as buffers are free: a host cannot start them while it
@@ -87,11 +101,11 @@ void PipelineLinks::receive_ahead(std::span<const PipelineOperation> operations)
 }
 
 void PipelineLinks::receive(Direction way) {
-  const size_t buffer = take();
+  const size_t buffer = take_free();
   Communicator& link = *of(way).in;
   context_.arena.open_pending();
   of(way).received.push_back(
-      {buffer, link.start_receive(context_.stream, buffers_[buffer], neighbour(link))});
+      {buffer, link.start_receive(context_.stream, buffers_[buffer], neighbour(link), &left_[buffer])});
 }
 
 size_t PipelineLinks::arrived(Direction way) {
@@ -105,8 +119,15 @@ void PipelineLinks::send(Direction way) {
   const size_t buffer = of(way).finished.front();
   of(way).finished.pop_front();
   Communicator& link = *of(way).out;
+  Pending sent = link.start_send(context_.stream, buffers_[buffer], neighbour(link));
+  if (link.own_stream() != nullptr) {  // no host waits for it, but what uses the buffer next
+    sent.leave();
+    left_[buffer].record(*link.own_stream());
+    free_.push_back(buffer);
+    return;
+  }
   context_.arena.open_pending();
-  sending_.push_back({buffer, link.start_send(context_.stream, buffers_[buffer], neighbour(link))});
+  sending_.push_back({buffer, std::move(sent)});
 }
 
 }  // namespace ripstop

@@ -26,14 +26,14 @@ class PipelineLinks {
   /// forward and backward, in which the caller takes its input from take() or arrived() and ends with put()
   /// or give_back(). If compute() returns false, returns false at once; only without a pipeline.
   bool run(std::span<const PipelineOperation> program, FunctionRef<bool(const PipelineAction&)> compute);
-  /// Waits until all messages are sent.
+  /// Waits until all messages are sent; on a device, puts later work of the caller's stream behind them.
   void finish();
 
   const Tensor& operator[](size_t buffer) const { return buffers_[buffer]; }
   /// Returns the number of a buffer that is not in use. Waits for the oldest send if all are.
   size_t take();
-  /// Ends the use of a buffer from take() or arrived().
-  void give_back(size_t buffer) { taken_[buffer] = false; }
+  /// Ends the use of a buffer from take() or arrived() by the work of the stream so far.
+  void give_back(size_t buffer);
   /// Waits for the oldest message received this way, activations (kForward) or gradients (kBackward), and
   /// returns the number of its buffer.
   size_t arrived(Direction way);
@@ -51,6 +51,7 @@ class PipelineLinks {
     std::deque<size_t> finished = {};
   };
   Way& of(Direction way) { return ways_[way == Direction::kForward ? 0 : 1]; }
+  size_t take_free();
   bool has_free();
   void receive_ahead(std::span<const PipelineOperation> operations);
   void receive(Direction way);
@@ -61,7 +62,8 @@ class PipelineLinks {
   Context& context_;
   std::array<Way, 2> ways_;
   std::vector<Tensor> buffers_;
-  std::vector<bool> taken_;
+  std::deque<Event> left_;   ///< when the last use of each buffer ends: only then it may be written again
+  std::deque<size_t> free_;  ///< the oldest first; a device may still use them
   std::deque<Message> sending_;
   int64_t early_ = 0;  ///< receives that were started before their operation
 };

@@ -22,6 +22,26 @@ std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<Rank
   return std::nullopt;
 }
 
+void require_launch_order(const std::vector<std::string>& versions) {
+  constexpr const char* kOldest = "2.26";
+  for (size_t rank = 0; rank < versions.size(); ++rank)
+    if (version_is_older(versions[rank], kOldest))
+      throw Error(ExitCode::kResources,
+                  fmt::format("a pipeline on GPUs needs NCCL {}, rank {} has {}: older ones do not keep the "
+                              "order of messages and collectives",
+                              kOldest, rank, versions[rank]),
+                  fmt::format("use NCCL {} or a later one, or mesh.pipeline = 1", kOldest));
+}
+
+std::string launch_order_note(const std::string& driver) {
+  constexpr const char* kOldest = "12.3";
+  if (driver.empty() || !version_is_older(driver, kOldest)) return "";
+  return fmt::format(
+      "the driver is for CUDA {}: before {} NCCL runs the messages of a pipeline and other "
+      "collectives one after another",
+      driver, kOldest);
+}
+
 Device choose_cuda_device(MpiWorld& world) {
   const CudaMachine machine = look_at_cuda();
   constexpr const char* kHint =
@@ -60,13 +80,15 @@ bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device) {
+std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device,
+                                                       bool has_pipeline) {
   Communicator& all = world.communicator();
   if (device.kind != DeviceKind::kCuda || all.size() == 1) return nullptr;
   const std::vector<CudaGpu> gpus = look_at_cuda().gpus;
   // Compare addresses, because each rank's index 0 may be a different GPU.
   const std::vector<std::string> taken = all.all_gather_text(gpus.at(static_cast<size_t>(device.index)).bus);
   const bool shared = refuse_shared_gpu(world, taken);
+  if (has_pipeline && !shared) require_launch_order(all.all_gather_text(nccl_library().found));
   std::unique_ptr<Communicator> host = all.split(0, all.rank(), all.name());
   return shared ? make_staged_communicator(std::move(host), device)
                 : make_nccl_communicator(std::move(host), device);

@@ -19,13 +19,26 @@ int gpu_of_local_rank(int64_t rank, int visible);
 std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<RankHost>& places,
                                                           const std::vector<std::string>& addresses);
 
+/// Throws Error(kResources) unless NCCL has a launch order on each rank; `versions` are those of the ranks.
+/// With it, messages of a pipeline and collectives of other axes begin in the order of the pipeline's clock,
+/// in which the host gives them. Source: github.com/NVIDIA/nccl, tag v2.26.2-1, which adds
+/// NCCL_LAUNCH_ORDER_IMPLICIT. Pure.
+void require_launch_order(const std::vector<std::string>& versions);
+
+/// A note for users of a pipeline whose driver is for this version of CUDA, or "". Before 12.3 NCCL cannot
+/// order begins alone, so each collective waits for the end of the one before. Source: getImplicitOrder() in
+/// src/enqueue.cc of the same tag. Pure.
+std::string launch_order_note(const std::string& driver);
+
 /// Chooses the GPU of this rank. Throws Error(kResources) if the rank has no GPU that ripstop can use. Not
 /// collective.
 Device choose_cuda_device(MpiWorld& world);
 
 /// Makes the communicator of all ranks for tensors on `device`, over NCCL. Returns null for the CPU or one
 /// rank, where the world's own communicator is enough. If two ranks share a GPU, moves tensors through host
-/// memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks. Collective.
-std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device);
+/// memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks. `has_pipeline`: also throws
+/// the error of require_launch_order(). Collective.
+std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device,
+                                                       bool has_pipeline = false);
 
 }  // namespace ripstop

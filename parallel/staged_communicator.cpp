@@ -143,11 +143,11 @@ class StagedCommunicator final : public Communicator {
     return staged(std::move(copies), std::move(pending), {}, stream);
   }
 
-  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from) override {
-    if (!is_staged(x)) return host_->start_receive(stream, x, from);
+  Pending start_receive(const Stream& stream, const Tensor& x, int64_t from, const Event*) override {
+    if (!is_staged(x)) return host_->start_receive(stream, x, from, nullptr);
     std::vector<HostTensor> copies;
     copies.emplace_back(x);
-    Pending pending = host_->start_receive(host_stream_, copies[0].tensor(), from);
+    Pending pending = host_->start_receive(host_stream_, copies[0].tensor(), from, nullptr);
     return staged(std::move(copies), std::move(pending), {{0, x}}, stream);
   }
 

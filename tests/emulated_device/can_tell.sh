@@ -47,6 +47,10 @@ faults=(
   '23|what NCCL sends in bfloat16 is summed before it has come|nccl 2.28 NcclRanks.ReduceScatterAsOverMpi'
   '24|D1: nobody waits for the thread that splits a group|nccl 2.28 NcclRanks.SplitsOfSplits'
   '25|D2: nobody waits for the thread that registers a window|nccl 2.28 NcclRanks.RegisteredMemory*'
+  '26|a message of a pipeline is received while its memory is in use|pipeline Float32'
+  '27|a message of a pipeline is sent before it is computed|pipeline Float32'
+  '28|a stage computes on a message before it has come|pipeline Float32'
+  '29|a stage writes over a message that is being sent|pipeline Float32'
   '31|a barrier: sums of the warps are read before they are written|ops *NormTest*'
   '32|a barrier: sums of the warps are written again while they are read|ops *NormTest*'
   '33|a barrier: statistics of the warps are read before they are written|ops *VocabularyTest.CrossEntropy*'
@@ -65,7 +69,7 @@ faults=(
 
 plant_faults() {
   begin_planting "$1" model/device/cuda_device.cpp parallel/{nccl_communicator,nccl_group,nccl_library,nccl_watch}.cpp \
-    parallel/{fsdp_unit,sharded_transformer,sharded_transformer_weights,tensor_parallel}.cpp \
+    parallel/{fsdp_unit,pipeline_links,sharded_transformer,sharded_transformer_weights,tensor_parallel}.cpp \
     model/kernels/cuda/{reduce.cuh,head_loss.cu,row_sums.cuh,plain_attention.cuh,cached_attention.cu} \
     model/kernels/cuda/{attention_graph,attention_plans,gemm,gemm_plans}.cpp
   change parallel/nccl_watch.cpp 'issued_.make_wait(native());' '  if (!planted(1)) issued_.make_wait(native());'
@@ -105,12 +109,9 @@ plant_faults() {
   change parallel/tensor_parallel.cpp 'first.wait();
   others.wait();' \
     '  if (!planted(22)) first.wait(), others.wait();'
-  change parallel/nccl_communicator.cpp 'check(ncclGroupEnd(), "ncclGroupEnd");  //' \
-    '&LINE&
-  if (planted(23)) {
-    reduce_pieces(Stream(whole.device), pieces, own, Reduce::kSum, accumulate);
-    return;
-  }'
+  change parallel/nccl_communicator.cpp 'reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);' \
+    '  if (planted(23)) return reduce_pieces(Stream(whole.device), pieces, own, Reduce::kSum, accumulate);
+&LINE&'
   change parallel/nccl_group.cpp 'comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit"' \
     '  if (planted(24)) {
     whole.check(ncclCommSplit(whole.comm_, part, static_cast<int>(key), &comm_, &chosen), "ncclCommSplit");
@@ -125,6 +126,19 @@ plant_faults() {
       group.check(register_window(group.comm(), data, bytes, &window_), "ncclCommWindowRegister");
     else
 &LINE&'
+  change parallel/nccl_watch.cpp 'if (behind != nullptr) return behind->make_wait(stream_);' \
+    '  if (planted(26) && behind != nullptr) return;
+&LINE&'
+  change parallel/nccl_communicator.cpp 'group_->begin(stream);
+  group_->check(send(x, to), "ncclSend");' \
+    '  if (!planted(27)) group_->begin(stream);
+  group_->check(send(x, to), "ncclSend");'
+  change parallel/pipeline_links.cpp 'end(message.pending);
+  return message.buffer;' \
+    '  if (planted(28)) message.pending.leave();
+&LINE&'
+  change parallel/pipeline_links.cpp 'left_[buffer].make_wait(context_.stream);' \
+    '  if (!planted(29)) left_[buffer].make_wait(context_.stream);'
   change model/kernels/cuda/reduce.cuh 'of_warp[warp_number()] = x;
   __syncthreads();' \
     '  if (lane_number() == 0) of_warp[warp_number()] = x;
@@ -191,10 +205,11 @@ run() {
       settings+=(RIPSTOP_EMULATED_NCCL="${words[1]}")
       ;;
     writing) command=("$programs/emulated_rank_tests" --device=cuda --gtest_filter='EmulatedWriting*') ;;
-    steps*) command=("$programs/emulated_rank_tests" --device=cuda --gtest_filter="*EmulatedSteps*/${words[1]}") ;;
+    steps* | pipeline) command=("$programs/emulated_rank_tests" --device=cuda --gtest_filter="*EmulatedSteps*/${words[1]}") ;;
   esac
   case ${words[0]} in
     steps4) ranks=4 settings+=(RIPSTOP_EMULATED_MESH="replicate 2 x fsdp 2 x tensor 1") ;;
+    pipeline) settings+=(RIPSTOP_EMULATED_MESH="replicate 1 x pipeline 2 x fsdp 1 x tensor 1") ;;
     device | ops) ranks=1 ;;
   esac
   if ((ranks > 1)); then command=("$source/slurm/launch.sh" "$ranks" "${command[@]}"); fi

@@ -3,11 +3,13 @@
 // writing, and the plans of attention.
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/attention_plans.h"
+#include "parallel/pipeline_schedule.h"
 #include "tests/emulated_device/scheduler.h"
 #include "tests/train/step/mesh_training.h"
 #include "train/generate/inference_model.h"
@@ -37,10 +39,10 @@ std::ostream& operator<<(std::ostream& out, const Variant& variant) {
   return out << variant.name;
 }
 
-ModelConfig model(const Variant& variant) {
+ModelConfig model(const Variant& variant, int64_t layers = 2) {
   return {.hidden_size = 64,
           .intermediate_size = 88,
-          .num_hidden_layers = 2,
+          .num_hidden_layers = layers,
           .num_attention_heads = 8,
           .num_key_value_heads = 4,
           .vocab_size = 131,
@@ -82,9 +84,22 @@ StepOptions options_of(const Variant& variant) {
   return options;
 }
 
+// So many micro-batches that the boundaries of a stage serve again: while earlier ones are sent, and while the
+// last stage computes on them.
+double loss_of_many(MeshTraining& run) {
+  std::unique_ptr<DealtSequences> dealt;
+  const auto next = [&](int64_t micro) {
+    dealt = std::make_unique<DealtSequences>(sequences_of_step(micro),
+                                             std::vector<int64_t>{run.mesh.data_rank()}, kPositions);
+    return dealt->view();
+  };
+  return run.step->evaluate(2 * kBoundaryBuffers, next, [] { return false; }).mean();
+}
+
 // Losses and gradient norms of the steps, then the loss of a validation.
 std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const Device& device) {
-  MeshTraining run(model(variant), options_of(variant), mesh, kSequences, device);
+  MeshTraining run(model(variant, std::max<int64_t>(2, mesh.pipeline)), options_of(variant), mesh, kSequences,
+                   device);
   if (variant.adapters)
     mesh_training::initialize_with_adapters(run);
   else
@@ -96,6 +111,7 @@ std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const D
     values.push_back(result.gradient_norm);
   }
   values.push_back(run.evaluate(sequences_of_step(0)).mean());
+  if (mesh.pipeline > 1) values.push_back(loss_of_many(run));
   return values;
 }
 
@@ -108,7 +124,7 @@ class EmulatedSteps : public testing::TestWithParam<Variant> {};
 
 TEST_P(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
   const Variant& variant = GetParam();
-  for (const MeshSizes& mesh : mesh_training::meshes_of(test_world().communicator().size())) {
+  for (const MeshSizes& mesh : meshes_of(test_world().communicator().size())) {
     SCOPED_TRACE(mesh.to_text());
     const char* only = std::getenv("RIPSTOP_EMULATED_MESH");
     if (only != nullptr && mesh.to_text() != only) continue;
@@ -142,6 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(EmulatedQueues, NoStreamOfAStepWaitsBehindAnother) {
   const int64_t ranks = test_world().communicator().size();
   train({"Float32", DType::kFloat32, DType::kFloat32}, {1, ranks, 1}, test_device());
+  for (const MeshSizes& mesh : meshes_of(ranks))
+    if (mesh.pipeline > 1) train({"Float32", DType::kFloat32, DType::kFloat32}, mesh, test_device());
   EXPECT_EQ(emulated::Scheduler::instance().most_streams_of_a_queue(), 1);
 }
 

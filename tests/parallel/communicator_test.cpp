@@ -65,8 +65,8 @@ TEST(SelfCommunicator, CopiesAndSendsNothing) {
   EXPECT_EQ(self->bytes_sent(), 0);
   EXPECT_EQ(self->split(3, 0, "tensor")->name(), "tensor");
   EXPECT_THROW(self->broadcast(stream, tensor_of(x), 1), Error);
-  EXPECT_THROW(self->start_send(stream, tensor_of(x), 0).wait(), Error);
-  EXPECT_THROW(self->start_receive(stream, tensor_of(x), 0).wait(), Error);
+  EXPECT_THROW(self->start_send(stream, tensor_of(x), 0, nullptr).wait(), Error);
+  EXPECT_THROW(self->start_receive(stream, tensor_of(x), 0, nullptr).wait(), Error);
 }
 
 TEST(PlannedCommunicator, CountsAndMovesNothing) {
@@ -104,11 +104,11 @@ TEST(PlannedCommunicator, CountsMessagesOfTheirSender) {
       [&](const char* operation, int64_t bytes) { seen.emplace_back(operation, bytes); });
   const Tensor x{nullptr, DType::kBFloat16, {5, 6}, stream.device()};
   group->start_send(stream, x, 2).wait();
-  group->start_receive(stream, x, 0).wait();
+  group->start_receive(stream, x, 0, nullptr).wait();
   EXPECT_EQ(group->bytes_sent(), 5 * 6 * 2);
   EXPECT_EQ(seen, (std::vector<std::pair<std::string, int64_t>>{{"send", 60}, {"receive", 0}}));
   EXPECT_THROW(group->start_send(stream, x, 1).wait(), Error);
-  EXPECT_THROW(group->start_receive(stream, x, 4).wait(), Error);
+  EXPECT_THROW(group->start_receive(stream, x, 4, nullptr).wait(), Error);
 }
 
 TEST(Collectives, RefuseTensorsThatDoNotFit) {

@@ -105,7 +105,7 @@ ExitCode train(MpiWorld& world, const std::string& how) {
   for (int64_t step = 1; how == "wait" || step <= 20; ++step) {
     world.set_step(step);
     if (step == 15) go_wrong(world, how, ranks.rank());
-    if (step == 15 && how == "receive") ranks.start_receive(stream, tensor(own), 1).wait();
+    if (step == 15 && how == "receive") ranks.start_receive(stream, tensor(own), 1, nullptr).wait();
     ranks.all_gather(stream, tensor(own), tensor(all)).wait();
   }
   return ExitCode::kOk;

@@ -279,7 +279,7 @@ struct Queue {
   }
   void receive(Communicator& group, const Stream& stream, std::vector<Pending>& pending) {
     for (size_t i = 0; i < peers.size(); ++i)
-      pending.push_back(group.start_receive(stream, tensor_of(received[i]), peers[i]));
+      pending.push_back(group.start_receive(stream, tensor_of(received[i]), peers[i], nullptr));
   }
   std::vector<std::vector<float>> sent, received, expected;
   std::vector<int64_t> peers;
@@ -346,7 +346,7 @@ TEST_P(MpiCommunicatorTest, MessagesKeepApartFromThousandsOfCollectives) {
     fresh->all_gather(stream, tensor_of(own), tensor_of(all)).wait();
     for (int64_t r = 0; r < size; ++r) EXPECT_EQ(all[static_cast<size_t>(r)], 1000 * r + k);
   }
-  fresh->start_receive(stream, tensor_of(received), from).wait();
+  fresh->start_receive(stream, tensor_of(received), from, nullptr).wait();
   message.wait();
   EXPECT_EQ(received, samples<int32_t>(from, 1));
 }
@@ -354,7 +354,7 @@ TEST_P(MpiCommunicatorTest, MessagesKeepApartFromThousandsOfCollectives) {
 TEST_P(MpiCommunicatorTest, NoRankSendsToItself) {
   std::vector<float> x(3);
   EXPECT_THROW(group.start_send(stream, tensor_of(x), rank).wait(), Error);
-  EXPECT_THROW(group.start_receive(stream, tensor_of(x), rank).wait(), Error);
+  EXPECT_THROW(group.start_receive(stream, tensor_of(x), rank, nullptr).wait(), Error);
   EXPECT_THROW(group.start_send(stream, tensor_of(x), size).wait(), Error);
 }
 

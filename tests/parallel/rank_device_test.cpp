@@ -20,5 +20,25 @@ TEST(RankDevice, OneAddressOnTwoNodesIsTwoGpus) {
             std::pair(size_t{2}, size_t{3}));
 }
 
+TEST(RankDevice, PipelinesNeedALaunchOrder) {
+  require_launch_order({"2.26.2", "2.28.9", "3.0.1"});
+  try {
+    require_launch_order({"2.28.9", "2.25.1", "2.26.2"});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kResources);
+    EXPECT_NE(std::string(error.what()).find("needs NCCL 2.26, rank 1 has 2.25.1"), std::string::npos)
+        << error.what();
+    EXPECT_NE(error.hint().find("mesh.pipeline = 1"), std::string::npos) << error.hint();
+  }
+}
+
+TEST(RankDevice, OlderDriversRunMessagesOneAfterAnother) {
+  EXPECT_EQ(launch_order_note("12.3"), "");
+  EXPECT_EQ(launch_order_note("13.0"), "");
+  EXPECT_EQ(launch_order_note(""), "");
+  EXPECT_NE(launch_order_note("12.2").find("CUDA 12.2: before 12.3"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ripstop

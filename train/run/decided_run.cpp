@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "data/dataset/dataset_directory.h"
+#include "model/device/cuda_machine.h"
 #include "parallel/agreement.h"
+#include "parallel/rank_device.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/plan/run_length.h"
@@ -110,6 +112,9 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
     if (std::string note = end_tokens_note(config, target.pretrained_ends, tokenizer); !note.empty())
       resolved.notes.push_back(std::move(note));
   if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
+  if (resolved.mesh.pipeline > 1 && device.kind == DeviceKind::kCuda)
+    if (std::string note = launch_order_note(look_at_cuda().libraries.front().found); !note.empty())
+      resolved.notes.push_back(std::move(note));
   constexpr size_t kMostComplaints = 8;
   for (size_t i = 0; i < std::min(complaints.size(), kMostComplaints); ++i)
     resolved.notes.push_back(complaints[i]);

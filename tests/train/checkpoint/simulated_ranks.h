@@ -54,7 +54,7 @@ class SimulatedRanks {
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }
     Pending start_exchanges(const Stream&, std::span<const Exchange>) override { refuse(); }
     Pending start_send(const Stream&, const Tensor&, int64_t) override { refuse(); }
-    Pending start_receive(const Stream&, const Tensor&, int64_t) override { refuse(); }
+    Pending start_receive(const Stream&, const Tensor&, int64_t, const Event*) override { refuse(); }
     std::unique_ptr<Communicator> split(int64_t, int64_t, const std::string&) override { refuse(); }
     int64_t bytes_sent() const override { return 0; }
     double seconds_waited() const override { return 0; }

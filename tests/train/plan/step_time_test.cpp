@@ -153,7 +153,7 @@ TEST(StepTime, MessagesOfTwoRanksMoveBothWaysAtOnce) {
                                                &clock.link({.name = kReplicateAxis, .rank = 0, .size = 2}));
   const Stream stream(Device::meta(DeviceKind::kCpu));
   const Tensor x{nullptr, DType::kFloat32, {250'000}, stream.device()};  // a second
-  Pending receive = group->start_receive(stream, x, 1);
+  Pending receive = group->start_receive(stream, x, 1, nullptr);
   Pending send = group->start_send(stream, x, 1);
   EXPECT_FALSE(receive.poll());
   clock.run({.kernel = "linear", .dtype = DType::kFloat32, .flops = 500'000'000}, [] {});
@@ -163,7 +163,8 @@ TEST(StepTime, MessagesOfTwoRanksMoveBothWaysAtOnce) {
   EXPECT_TRUE(receive.poll());
   receive.wait();
   EXPECT_EQ(clock.exposed_seconds(), 0.75);
-  Pending first = group->start_receive(stream, x, 1), second = group->start_receive(stream, x, 1);
+  Pending first = group->start_receive(stream, x, 1, nullptr),
+          second = group->start_receive(stream, x, 1, nullptr);
   second.wait();
   EXPECT_EQ(clock.seconds(), 1.25 + 2.25) << "one after another";
   first.wait();

@@ -78,7 +78,7 @@ std::vector<RankWork> stages() {
 }
 
 TEST(RelativeSpeeds, ALightStageIsNoFastRank) {
-  for (const double speed : relative_speeds(stages())) EXPECT_DOUBLE_EQ(speed, 1);
+  for (const double speed : relative_speeds(stages())) EXPECT_NEAR(speed, 1, 1e-9);
 }
 
 TEST(RelativeSpeeds, ASlowStageIsSlowWhateverItsShare) {
@@ -86,7 +86,7 @@ TEST(RelativeSpeeds, ASlowStageIsSlowWhateverItsShare) {
     std::vector<RankWork> window = stages();
     window[slow].compute_seconds *= 2;
     const std::vector<double> speeds = relative_speeds(window);
-    for (size_t r = 0; r < 4; ++r) EXPECT_DOUBLE_EQ(speeds[r], r == slow ? 0.5 : 1) << slow;
+    for (size_t r = 0; r < 4; ++r) EXPECT_NEAR(speeds[r], r == slow ? 0.5 : 1, 1e-9) << slow;
   }
 }
 
