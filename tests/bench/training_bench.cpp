@@ -5,7 +5,8 @@
 // unless --documents is given; of several numbers, as in 1,8, each is measured in turn. Prints one JSON
 // object for each: tokens per second of the median step, seconds of the slowest tenth of the steps, model
 // FLOPs by 6 P + 6 L C T (with --lora-rank 4 P + 6 A + 6 L C T), seconds a step of rank 0's communication
-// that were not hidden, losses, memory; with --rates or --paced-flops also the planned time of a step.
+// that were not hidden, losses, memory; with --rates or --paced-flops also the planned time of a step, and of
+// a paced pipeline the seconds of its stages and messages.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +18,7 @@
 #include <set>
 
 #include "model/device/range_recorder.h"
+#include "parallel/agreement.h"
 #include "tests/bench/paced_kernels.h"
 #include "tests/bench/rank_bench.h"
 #include "train/machine/device_choice.h"
@@ -36,7 +38,7 @@ struct Options {
   std::vector<int64_t> documents{1};
   bool random_documents = false, unprepared = false, trace = false;
   std::string rates;  ///< --rates
-  double paced_flops = 0, paced_memory = 1e12;
+  double paced_flops = 0, paced_memory = 1e12, paced_inside = 0;
 };
 
 /// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or with
@@ -107,7 +109,7 @@ Options parse(int argc, char** argv) {
   RunConfig& c = o.config;
   c.data.sequence_length = 256;
   c.train.global_batch_sequences = 8;
-  int64_t fsdp = 0, layers = 0;
+  int64_t fsdp = 0, layers = 0, vocabulary = 0;
   CLI::App app("speed of training steps on random tokens");
   app.add_option("--model", o.model, "preset of the model");
   app.add_option("--positions", c.data.sequence_length, "positions of a sequence")
@@ -116,6 +118,8 @@ Options parse(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--micro-batch", o.micro_batch, "sequences of a micro-batch; default: as many as fit");
   app.add_option("--layers", layers, "layers of the model; default: all of the preset")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--vocabulary", vocabulary, "words of the model; default: those of the preset")
       ->check(CLI::PositiveNumber);
   app.add_flag("--deterministic", c.run.deterministic, "sums in a fixed order");
   app.add_option("--documents", o.documents, "documents of each sequence; several numbers take turns")
@@ -131,6 +135,9 @@ Options parse(int argc, char** argv) {
                  "compute nothing, but wait as on a machine of so many FLOP/s; plan with its measured links")
       ->check(CLI::PositiveNumber);
   app.add_option("--paced-memory", o.paced_memory, "and of so many bytes/s")->check(CLI::PositiveNumber);
+  app.add_option("--paced-inside", o.paced_inside,
+                 "and plan with so many bytes/s inside a node: ranks that share cores measure only these")
+      ->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -138,6 +145,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--recompute", o.recompute)->check(CLI::IsMember({"auto", "none", "selective", "full"}));
   app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all that are left");
   app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
+  app.add_option("--pipeline", c.mesh.pipeline, "ranks of the pipeline axis");
   app.add_option("--replicate", c.mesh.replicate, "ranks of the replicate axis");
   app.add_option("--lora-rank", c.lora.rank, "train adapters of this rank on the targets of attention");
   app.add_option("--lora-dropout", c.lora.dropout, "dropout of their inputs");
@@ -148,6 +156,7 @@ Options parse(int argc, char** argv) {
   if (all_targets) c.lora.targets.fill(true);
   set_model_of_preset(c, o.model);
   if (layers > 0) c.model.num_hidden_layers = layers;
+  if (vocabulary > 0) c.model.vocab_size = vocabulary;
   if (o.micro_batch > 0) c.train.micro_batch_sequences = o.micro_batch;
   if (fsdp > 0) c.mesh.fsdp = fsdp;
   c.run.device = o.device == "cpu"    ? DeviceChoice::kCpu
@@ -214,6 +223,39 @@ Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, c
   return m;
 }
 
+/// A pipeline of paced ranks: the seconds that kernels take for a micro-batch in each stage, of the
+/// `step_seconds` of this rank's kernels in a step, and those of a message between stages. Null for other
+/// steps. Collective.
+nlohmann::ordered_json paced_pipeline(MpiWorld& world, TrainingStep& step, const DeviceMesh& mesh,
+                                      const ResolvedRun& run, const std::optional<Rates>& rates,
+                                      const PacedKernels* paced, double step_seconds) {
+  if (paced == nullptr || run.mesh.pipeline == 1) return nullptr;
+  RandomTokens tokens(run, 1, /*random=*/false, mesh.data_rank(), run.micro_batches);
+  const double before = paced->seconds();
+  step.evaluate(
+      run.micro_batches, [&](int64_t) { return tokens.next(); }, [] { return false; });
+  const auto each = [&](double seconds) { return seconds / static_cast<double>(run.micro_batches); };
+  const double own = each(paced->seconds() - before);
+  std::vector<double> forward = of_all_ranks(world.communicator(), own),
+                      backward = of_all_ranks(world.communicator(), each(step_seconds) - own);
+  for (std::vector<double>* of_ranks : {&forward, &backward}) {
+    for (int64_t p = 0; p < run.mesh.pipeline; ++p)
+      (*of_ranks)[p] = (*of_ranks)[p * run.mesh.fsdp * run.mesh.tensor];
+    of_ranks->resize(run.mesh.pipeline);
+  }
+  const ShardingOptions& sharding = run.step.sharding;
+  const int64_t bytes = sharding.sequence_count * sharding.sequence_length / run.mesh.tensor *
+                        run.model.hidden_size * element_bytes(sharding.compute);
+  const LinkRate link = rates->between_nodes ? *rates->between_nodes : *rates->inside_node;
+  return {{"ranks", run.mesh.pipeline},
+          {"micro_batches", run.micro_batches},
+          {"ahead", sharding.pipeline_ahead},
+          {"forward", forward},
+          {"backward", backward},
+          {"message", static_cast<double>(bytes) / link.bytes_per_second},
+          {"latency", link.latency_seconds}};
+}
+
 /// The rates of `--rates`, or of a paced machine: its messages are real, and waiting slows no computing.
 std::optional<Rates> rates_of(MpiWorld& world, const Options& options, const Device& device) {
   if (!options.rates.empty()) return read_rates(options.rates);
@@ -221,7 +263,9 @@ std::optional<Rates> rates_of(MpiWorld& world, const Options& options, const Dev
   Rates rates;
   rates.flops_per_second = options.paced_flops;
   rates.memory_bytes_per_second = options.paced_memory;
-  const LinkRates links = measure_links(world, world.communicator(), device);
+  LinkRates links = measure_links(world, world.communicator(), device);
+  if (options.paced_inside > 0 && links.inside_node)
+    links.inside_node = LinkRate{.latency_seconds = 1e-4, .bytes_per_second = options.paced_inside};
   for (auto [link, found] : {std::pair{&rates.inside_node, links.inside_node},
                              std::pair{&rates.between_nodes, links.between_nodes}}) {
     *link = found;
@@ -241,7 +285,7 @@ nlohmann::ordered_json planned_json(const std::optional<Rates>& rates, const Res
 
 void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, const Device& device,
             const MemoryLedger& ledger, int64_t documents, const Measured& m,
-            const nlohmann::ordered_json& planned) {
+            const nlohmann::ordered_json& planned, const nlohmann::ordered_json& pipeline) {
   const RunConfig& config = options.config;
   std::vector<double> seconds = m.seconds;
   AxisSeconds exposed = m.after - m.before;
@@ -270,6 +314,7 @@ void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, co
                                     {"tokens_per_step", rows},
                                     {"step_seconds", median},
                                     {"planned", planned},
+                                    {"pipeline", pipeline},
                                     {"slowest_tenth_seconds", slowest},
                                     {"all_step_seconds", seconds},
                                     {"all_traced_step_seconds", m.traced_seconds},
@@ -306,10 +351,15 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   TrainingStep step(run.model, run.step, mesh, stream, ledger, plan.arena);
   draw_weights(step.model(), stream);
   for (const int64_t documents : options.documents) {
+    const double before = paced ? paced->seconds() : 0;
     const Measured measured = measure(step, mesh, run, options, recorder, documents);
+    const double paced_seconds =
+        ((paced ? paced->seconds() : 0) - before) / static_cast<double>(options.warmup + options.steps);
+    const nlohmann::ordered_json pipeline =
+        paced_pipeline(world, step, mesh, run, rates, paced ? &*paced : nullptr, paced_seconds);
     if (world.communicator().rank() == 0)
       report(run, options, mesh, device, ledger, documents, measured,
-             planned_json(rates, run, device.kind, world.ranks_here(), documents));
+             planned_json(rates, run, device.kind, world.ranks_here(), documents), pipeline);
   }
   world.record_into(nullptr);
   return ExitCode::kOk;
