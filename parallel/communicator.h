@@ -68,10 +68,10 @@ struct Exchange {
 };
 
 /// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
-/// order with equal sizes, but for start_send() and start_receive(). Tensors are contiguous and lie on the device of the communicator. Sums in host
-/// memory are in rank order, so equal inputs give equal bits; for NCCL see make_nccl_communicator(). Only one
-/// thread may call a communicator. Every wait has a deadline. If it passes, the wait throws
-/// Error(kCommunication), which names operation, axis and step.
+/// order with equal sizes, but for start_send() and start_receive(). Tensors are contiguous and lie on the
+/// device of the communicator. Sums in host memory are in rank order, so equal inputs give equal bits; for
+/// NCCL see make_nccl_communicator(). Only one thread may call a communicator. Every wait has a deadline. If
+/// it passes, the wait throws Error(kCommunication), which names operation, axis and step.
 class Communicator {
  public:
   virtual ~Communicator() = default;

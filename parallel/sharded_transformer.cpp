@@ -244,7 +244,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   finish_reduction();
   units_[unit].start_reduce();
   // The reduction ends later, because it runs while the next layer's backward computes.
-  reduction_ = {.open = true, .unit = unit, .sum_is_due = last};
+  reduction_ = {.open = true, .unit = unit, .sum_is_due = last && !sums_after_links()};
   const bool waits = mesh_.sizes().fsdp > 1 && mesh_.sizes().replicate > 1;
   if (!waits && units_[unit].sum_may_follow()) start_sum();
 }
@@ -258,6 +258,12 @@ void ShardedTransformer::finish_reduction() {
   units_[reduction_.unit].finish_reduce();
   start_sum();
   reduction_.open = false;
+}
+
+// Whether sums wait for the messages of the stage: the stage below needs the last gradient first, which would
+// stand behind them on the link.
+bool ShardedTransformer::sums_after_links() const {
+  return !stage_.is_first && mesh_.sizes().replicate > 1;
 }
 
 // Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.
@@ -283,6 +289,10 @@ void ShardedTransformer::finish_oldest_sum() {
 
 void ShardedTransformer::finish_reductions() {
   finish_reduction();
+  for (size_t unit = units_.size(); sums_after_links() && unit-- > first_trained_;) {
+    reduction_ = {.open = false, .unit = unit, .sum_is_due = true};
+    start_sum();
+  }
   while (!summing_.empty()) finish_oldest_sum();
 }
 

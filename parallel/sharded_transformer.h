@@ -104,8 +104,8 @@ class ShardedTransformer {
 
   /// Gathers the units one by one and copies the weights to `whole`: the same model with the same tensor axis
   /// and compute dtype, but pipeline and fsdp axes of 1. Every rank gets its whole slice. In stream order.
-  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather(), and as much down the tree of a broadcast
-  /// over the pipeline axis. Collective over both axes.
+  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather(), and as much down the tree of a
+  /// broadcast over the pipeline axis. Collective over both axes.
   void copy_weights_to(ShardedTransformer& whole);
 
   /// Calls ripstop::prepare_attention for the forward of micro-batches of these sizes and, if `backward`, for
@@ -184,6 +184,7 @@ class ShardedTransformer {
   void begin_gradients(Context& context, size_t unit);
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
+  bool sums_after_links() const;
   void start_sum();
   void finish_oldest_sum();
   void finish_reductions();

@@ -194,9 +194,9 @@ TEST_F(StreamOrder, UnitsAreGatheredWhileTheUnitBeforeComputes) {
     }
     beside += other_unit ? 1 : 0;
   }
-  // Each step and the validation begin with two gathers without a product beside them: that of the first unit,
-  // and that of the first block, which overlaps with the embedding, and that is no product. There are 2 steps x
-  // 2 micro-batches x 2 passes (forward and backward), and one pass of validation.
+  // Each step and the validation begin with two gathers without a product beside them: the first unit's, and
+  // the first block's, which overlaps with the embedding, and that is no product. There are 2 steps x 2
+  // micro-batches x 2 passes (forward and backward), and one pass of validation.
   const size_t lists = 3, passes = 5;
   EXPECT_GE(gathers, passes * (kLayers + 2));
   EXPECT_EQ(beside, gathers - 2 * lists);

@@ -84,8 +84,8 @@ StepOptions options_of(const Variant& variant) {
   return options;
 }
 
-// So many micro-batches that the boundaries of a stage serve again: while earlier ones are sent, and while the
-// last stage computes on them.
+// The loss of so many micro-batches that the boundaries of a stage serve again: while earlier ones are sent,
+// and while the last stage computes on them.
 double loss_of_many(MeshTraining& run) {
   std::unique_ptr<DealtSequences> dealt;
   const auto next = [&](int64_t micro) {

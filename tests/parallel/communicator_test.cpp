@@ -65,7 +65,7 @@ TEST(SelfCommunicator, CopiesAndSendsNothing) {
   EXPECT_EQ(self->bytes_sent(), 0);
   EXPECT_EQ(self->split(3, 0, "tensor")->name(), "tensor");
   EXPECT_THROW(self->broadcast(stream, tensor_of(x), 1), Error);
-  EXPECT_THROW(self->start_send(stream, tensor_of(x), 0, nullptr).wait(), Error);
+  EXPECT_THROW(self->start_send(stream, tensor_of(x), 0).wait(), Error);
   EXPECT_THROW(self->start_receive(stream, tensor_of(x), 0, nullptr).wait(), Error);
 }
 

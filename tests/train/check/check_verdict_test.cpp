@@ -103,6 +103,9 @@ TEST_F(Verdict, TheEndsOfAPipelineHaveCopiesOfATiedTable) {
         const bool is_held = u == vocabulary ? stage == 0 || stage == 3 : stage == std::min<size_t>(u, 3);
         ranks[r].units[state][u] = {.is_held = is_held};
       }
+  for (RankFindings& rank : ranks)
+    for (size_t s = 0; s < kCheckSteps; ++s)
+      rank.steps[s].target_count = target_count(settings.tokens(mesh), static_cast<int64_t>(s) + 1);
   EXPECT_EQ(judge(ranks, mesh, hosts, settings).complaint(), "");
   // A squared error of 1 in each of two copies, a squared norm of 100.
   ranks[0].errors[0][0] = ranks[3].errors[0][0] = {.squared_error = 1};

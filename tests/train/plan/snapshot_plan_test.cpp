@@ -111,6 +111,7 @@ TEST(SnapshotPlan, ARankCountsWhatItStores) {
 TEST(SnapshotPlan, TheLastStageMayStoreTheMost) {
   ResolvedRun run = resolve_run(saving_config(), target_of(1, DeviceKind::kCpu));
   run.model.num_hidden_layers = 2;
+  run.model.tie_word_embeddings = false;
   run.step.sharding.stage_layers = {1, 1};
   run.mesh = {.fsdp = 1, .pipeline = 2};
   const std::vector<UnitSpec> units = run.trained_table();

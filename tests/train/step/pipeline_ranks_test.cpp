@@ -51,7 +51,7 @@ DeviceMesh without_pipeline(const DeviceMesh& mesh) {
                     }));
 }
 
-std::vector<MeshSizes> pipelines() {
+std::vector<MeshSizes> meshes_with_stages() {
   switch (ranks()) {
     case 2:
       return {{.fsdp = 1, .pipeline = 2}};
@@ -85,7 +85,7 @@ void expect_equal_holders(MeshTraining& run) {
     const Tensor received{others.data(), own.dtype, own.shape, own.device};
     const Exchange exchange{.send = own, .to = other, .receive = received, .from = other};
     axis.start_exchanges(run.stream, {&exchange, holds ? 1U : 0U}).wait();
-    if (holds) EXPECT_EQ(std::memcmp(others.data(), own.data, others.size()), 0);
+    EXPECT_TRUE(!holds || std::memcmp(others.data(), own.data, others.size()) == 0);
   }
 }
 
@@ -107,63 +107,63 @@ void expect_no_bit_differs(const MeshSizes& sizes, const ModelConfig& config, St
   for (const auto& [name, weights] : found.weights) EXPECT_EQ(weights, expected.weights.at(name)) << name;
 }
 
-ModelConfig model(bool tied, int64_t layers) {
+ModelConfig model_of(int64_t layers, bool tied = false) {
   ModelConfig config = layouts::model(tied);
   config.num_hidden_layers = layers;
   return config;
 }
 
 TEST(PipelineRanks, NoBitDiffers) {
-  for (const MeshSizes& sizes : pipelines())
+  for (const MeshSizes& sizes : meshes_with_stages())
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
       for (const bool tied : {false, true})
         for (const int64_t micro : {1, 4}) {
           SCOPED_TRACE(fmt::format("{} tied {} micro {}", to_string(compute), tied, micro));
           StepOptions step = layouts::options(compute, micro);
           step.sharding.reshard_after_forward = tied;
-          expect_no_bit_differs(sizes, model(tied, sizes.pipeline + 1), step);
+          expect_no_bit_differs(sizes, model_of(sizes.pipeline + 1, tied), step);
         }
 }
 
 TEST(PipelineRanks, NoBitDiffersWithAnyRecomputation) {
-  for (const MeshSizes& sizes : pipelines())
+  for (const MeshSizes& sizes : meshes_with_stages())
     for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
       SCOPED_TRACE(to_string(recompute));
       StepOptions step = layouts::options(DType::kBFloat16, 2);
       step.sharding.recompute = recompute;
-      expect_no_bit_differs(sizes, model(false, 9), step);
+      expect_no_bit_differs(sizes, model_of(9), step);
     }
 }
 
 TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
-  for (const MeshSizes& sizes : pipelines())
+  for (const MeshSizes& sizes : meshes_with_stages())
     for (const double ahead : {0.0, 0.5}) {
       SCOPED_TRACE(ahead);
       StepOptions step = layouts::options(DType::kFloat32, 1);
       step.sharding.pipeline_ahead = ahead;
-      expect_no_bit_differs(sizes, model(false, 8), step);
+      expect_no_bit_differs(sizes, model_of(8), step);
     }
 }
 
 /// Dropout's bits depend on sequences, not on stages.
 TEST(PipelineRanks, NoBitDiffersWithAdapters) {
-  for (const MeshSizes& sizes : pipelines())
+  for (const MeshSizes& sizes : meshes_with_stages())
     for (const bool tied : {false, true}) {
       StepOptions step = layouts::options(DType::kBFloat16, 1);
       step.sharding.lora = {.rank = 4, .alpha = 8, .dropout = 0.1};
-      expect_no_bit_differs(sizes, model(tied, 8), step);
+      expect_no_bit_differs(sizes, model_of(8, tied), step);
     }
 }
 
 /// A stage may have the head alone, and then, with adapters, nothing to train.
 TEST(PipelineRanks, AStageOfTheHeadAlone) {
-  for (const MeshSizes& sizes : pipelines()) {
+  for (const MeshSizes& sizes : meshes_with_stages()) {
     StepOptions step = layouts::options(DType::kFloat32, 1);
     step.sharding.stage_layers.assign(static_cast<size_t>(sizes.pipeline), 1);
     step.sharding.stage_layers.back() = 0;
-    expect_no_bit_differs(sizes, model(false, sizes.pipeline - 1), step);
+    expect_no_bit_differs(sizes, model_of(sizes.pipeline - 1), step);
     step.sharding.lora = {.rank = 4, .alpha = 8};
-    expect_no_bit_differs(sizes, model(false, sizes.pipeline - 1), step);
+    expect_no_bit_differs(sizes, model_of(sizes.pipeline - 1), step);
   }
 }
 
