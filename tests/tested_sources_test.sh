@@ -104,7 +104,7 @@ parallel/collectives.*              tests/parallel/communicator_test.cpp tests/p
 parallel/mesh_axes.h                tests/parallel/device_mesh_test.cpp tests/train/report/metrics_lines_test.cpp
 parallel/mpi_transfer.*             tests/parallel/mpi_communicator_test.cpp
 parallel/mpi_world.*                tests/parallel/mpi_communicator_test.cpp tests/parallel/failures_test.sh
-parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
+parallel/nccl_*                     tests/emulated_device/nccl_ranks_test.cpp tests/emulated_device/nccl_messages_test.cpp tests/cuda/stream_order_test.cpp tests/cuda/device_ranks_test.cpp
 parallel/no_nccl.cpp                tests/train/commands/command_line_test.cpp
 parallel/pipeline_links.*           tests/train/step/pipeline_ranks_test.cpp
 parallel/round_to_bfloat16.*        tests/parallel/communicator_test.cpp

@@ -1,22 +1,17 @@
-// The communicator over NCCL (parallel/nccl_*.cpp, unchanged) on the emulated GPU and the emulated NCCL,
-// beside the one over MPI. The environment chooses NCCL's version and the seed.
+// Collectives over NCCL on the emulated GPU (tests/emulated_device/nccl_fixture.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <thread>
 
-#include "model/device/cuda_device.h"
 #include "parallel/group_memory.h"
 #include "parallel/mesh_axes.h"
 #include "parallel/nccl_group.h"
+#include "tests/emulated_device/nccl_fixture.h"
 #include "tests/emulated_device/scheduler.h"
-#include "tests/parallel/rank_tests.h"
 
 namespace ripstop {
 namespace {
-
-// None, one, odd, about a piece of a message, and more than the ranks' shared memory holds at once.
-const int64_t kCounts[] = {0, 1, 3, 1777, 90000};
 
 template <class T>
 double number(const T& x) {
@@ -37,69 +32,7 @@ double distance(const std::vector<T>& a, const std::vector<T>& b) {
   return largest;
 }
 
-class NcclRanks : public testing::Test {
- protected:
-  // Ranks of one machine have a GPU each.
-  static int index() { return static_cast<int>(test_world().communicator().rank()); }
-  static std::unique_ptr<Communicator> make() {
-    Communicator& world = test_world().communicator();
-    return make_nccl_communicator(world.split(0, world.rank(), "world"), Device::cuda(index()));
-  }
-
-  Communicator& mpi = test_world().communicator();
-  const int64_t rank = mpi.rank(), size = mpi.size();
-  const Device device = Device::cuda(index());
-  const Stream host{Device::cpu()};
-  MemoryLedger ledger;
-  std::unique_ptr<Communicator> nccl = make();
-  const Stream stream{device};
-  std::vector<float> mpi_scratch;
-
-  // A vector's copy on the GPU.
-  template <class T>
-  struct Copy {
-    Buffer memory;
-    Tensor tensor;
-    std::vector<T> back(const Stream& stream) const {
-      std::vector<T> x(static_cast<size_t>(tensor.count()));
-      if (!x.empty()) copy_bytes(stream, x.data(), tensor.data, tensor.bytes());
-      stream.synchronize();
-      return x;
-    }
-  };
-  template <class T>
-  Copy<T> copy_of(const std::vector<T>& x, const Stream& on) {
-    const auto bytes = static_cast<int64_t>(x.size() * sizeof(T));
-    Copy<T> copy{Buffer(device, ledger, MemoryCategory::kWorkspace, std::max<int64_t>(bytes, 4)), {}};
-    copy.tensor = tensor_in(copy.memory, 0, DTypeOf<T>::value, {static_cast<int64_t>(x.size())});
-    if (bytes > 0) copy_bytes(on, copy.tensor.data, x.data(), bytes);
-    return copy;
-  }
-  template <class T>
-  Copy<T> copy_of(const std::vector<T>& x) {
-    return copy_of(x, stream);
-  }
-  Copy<float> scratch(int64_t bytes) {
-    return copy_of(std::vector<float>(static_cast<size_t>(bytes / 4 + 1)));
-  }
-
-  template <class T>
-  void check_gather(Communicator& group, int64_t n) {
-    std::vector<T> own = samples<T>(group.rank(), n), expected;
-    for (int64_t r = 0; r < group.size(); ++r)
-      for (const T& x : samples<T>(r, n)) expected.push_back(x);
-    const Copy<T> from = copy_of(own), to = copy_of(std::vector<T>(expected.size()));
-    const int64_t before = group.bytes_sent();
-    group.all_gather(stream, from.tensor, to.tensor).wait();
-    EXPECT_TRUE(same(to.back(stream), expected)) << n << " on " << group.name();
-    EXPECT_EQ(group.bytes_sent() - before, n * static_cast<int64_t>(sizeof(T)) * (group.size() - 1));
-  }
-  template <class T>
-  void check_reduce_scatter(int64_t n, DType travel, Accumulate accumulate);
-  template <class T>
-  void check_all_reduce(int64_t n, Reduce reduce, double tolerance, DType travel = DTypeOf<T>::value);
-  void send_along(int64_t step, bool behind_event);
-};
+}  // namespace
 
 TEST_F(NcclRanks, AllGatherAsOverMpi) {
   for (const int64_t n : kCounts) {
@@ -235,52 +168,6 @@ TEST_F(NcclRanks, ExchangeWithAllPeersAtOnce) {
     if (k > 0) sent += 4 * count(rank, to);
   }
   EXPECT_EQ(nccl->bytes_sent() - before, sent);
-}
-
-void NcclRanks::send_along(int64_t step, bool behind_event) {
-  const Copy<float> zeros = copy_of(std::vector<float>(90000));
-  const int64_t to = rank + step, from = rank - step;
-  const auto is_there = [&](int64_t r) { return r >= 0 && r < size; };
-  std::vector<Copy<float>> sent, received;
-  for (const int64_t n : kCounts) {
-    sent.push_back(copy_of(samples<float>(rank + n, n)));
-    received.push_back(copy_of(samples<float>(rank, n)));
-  }
-  // A receive that does not wait for this would be overwritten.
-  for (const Copy<float>& each : received)
-    copy_bytes(stream, each.tensor.data, zeros.tensor.data, each.tensor.bytes());
-  Event written(device);
-  written.record(stream);
-  std::vector<Pending> pending;
-  const int64_t before = nccl->bytes_sent();
-  int64_t bytes = 0;
-  for (size_t k = 0; k < sent.size(); ++k) {
-    const Tensor& message = sent[k].tensor;
-    if (is_there(from))
-      pending.push_back(
-          nccl->start_receive(stream, received[k].tensor, from, behind_event ? &written : nullptr));
-    if (!is_there(to)) continue;
-    nccl->start_send(stream, message, to).wait();
-    copy_bytes(stream, message.data, zeros.tensor.data, message.bytes());
-    bytes += message.bytes();
-  }
-  EXPECT_EQ(nccl->bytes_sent() - before, bytes);
-  check_gather<float>(*nccl, 1777);
-  for (Pending& each : pending) each.wait();
-  for (size_t k = 0; is_there(from) && k < received.size(); ++k)
-    EXPECT_TRUE(same(received[k].back(stream), samples<float>(from + kCounts[k], kCounts[k]))) << k;
-}
-
-// Messages up and down a line of ranks. Each sender overwrites a message as soon as it may. A receive may be
-// behind an event instead of the stream, and then begins before the stream's later work.
-TEST_F(NcclRanks, MessagesArriveInTheOrderOfTheirSends) {
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
-    SCOPED_TRACE(seed);
-    emulated::Scheduler::instance().set_seed(seed);
-    for (const int64_t step : {1, -1}) send_along(step, /*behind_event=*/seed % 2 == 0);
-  }
-  const Copy<float> one = copy_of(std::vector<float>(1));
-  EXPECT_THROW(nccl->start_send(stream, one.tensor, rank).wait(), Error);
 }
 
 // Collectives of several groups and sizes under way at once, each before work on the caller's stream that
@@ -437,27 +324,6 @@ TEST_F(NcclRanks, ALostRankEndsTheWaitOfTheOthers) {
   mpi.barrier();
 }
 
-// Each waits for room on the way to the next; a wait in vain names the call.
-TEST_F(NcclRanks, RanksThatAllSendFirstStandStill) {
-  if (size == 1) return;
-  const Copy<float> first = copy_of(std::vector<float>(8)), long_one = copy_of(std::vector<float>(90000));
-  const int64_t to = (rank + 1) % size, from = (rank - 1 + size) % size;
-  nccl->exchange(stream, first.tensor.row_range(0, 4), to, first.tensor.row_range(4, 4), from);
-  stream.synchronize();
-  test_world().set_deadline(1);
-  try {
-    nccl->start_send(stream, long_one.tensor, to).wait();
-    nccl->start_receive(stream, long_one.tensor, from, nullptr).wait();
-    stream.synchronize();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("send on world"), std::string::npos) << error.what();
-  }
-  nccl.reset();
-  test_world().set_deadline(60);
-  mpi.barrier();
-}
-
 // The last rank splits when the others have given up. NCCL's threads then end the split, and write what it
 // made.
 TEST_F(NcclRanks, ASplitThatIsGivenUpEndsAllTheSame) {
@@ -508,5 +374,4 @@ TEST_F(NcclRanks, ARankThatIsLostLaterEndsTheWaitForTheGpu) {
   mpi.barrier();
 }
 
-}  // namespace
 }  // namespace ripstop
