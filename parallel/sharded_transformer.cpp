@@ -138,7 +138,6 @@ ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const 
   const Recompute recompute = training ? options_.recompute : Recompute::kNone;
   const Shape stream{rows, config_.hidden_size};
   Pass pass{.links = PipelineLinks(context, mesh_, stream, options_.compute),
-            .in_flight = {},
             .program = pipeline_program(sizes, rank)};
   Residual residual;
   if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(options_.compute, stream);
@@ -157,24 +156,20 @@ ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const 
 
 // The unit "vocabulary", which has a tied table, is visited by the embedding and by the head.
 void ShardedTransformer::begin_visits(std::span<const PipelineOperation> program) {
+  using Kind = PipelineOperation::Kind;
   visits_.clear();
   visit_ = 0;
-  const bool trains = std::ranges::any_of(
-      program, [](const PipelineOperation& each) { return each.kind == PipelineOperation::Kind::kBackward; });
+  const bool trains = std::ranges::count(program, Kind::kBackward, &PipelineOperation::kind) > 0;
+  const Kind turn = trains ? Kind::kBackward : Kind::kForward;
   for (const PipelineOperation& each : program) {
-    if (each.kind == PipelineOperation::Kind::kForward) visit_forward();
-    const bool turns = stage_.is_last && each.kind == (trains ? PipelineOperation::Kind::kBackward
-                                                              : PipelineOperation::Kind::kForward);
-    if (turns) visits_.push_back({head_unit(), trains ? " forward and backward" : " forward"});
-    if (each.kind != PipelineOperation::Kind::kBackward) continue;
-    for (size_t layer = stage_.end(); layer-- > stage_.begin();) visits_.push_back({layer + 1, " backward"});
+    if (each.kind == Kind::kForward && stage_.is_first) visits_.push_back({0, " forward"});
+    for (size_t layer = stage_.begin(); each.kind == Kind::kForward && layer < stage_.end(); ++layer)
+      visits_.push_back({layer + 1, " forward"});
+    if (each.kind == turn && stage_.is_last)
+      visits_.push_back({head_unit(), trains ? " forward and backward" : " forward"});
+    for (size_t layer = stage_.end(); each.kind == Kind::kBackward && layer-- > stage_.begin();)
+      visits_.push_back({layer + 1, " backward"});
   }
-}
-
-void ShardedTransformer::visit_forward() {
-  if (stage_.is_first) visits_.push_back({0, " forward"});
-  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer)
-    visits_.push_back({layer + 1, " forward"});
 }
 
 // The unit with the adapters of `unit`, if `unit` is a layer (number 1, 2, ... of parameter_table).

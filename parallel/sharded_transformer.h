@@ -152,14 +152,13 @@ class ShardedTransformer {
   /// Memory of a pass over micro-batches, in the arena frame of the pass.
   struct Pass {
     PipelineLinks links;
-    std::vector<InFlight> in_flight;
+    std::vector<InFlight> in_flight = {};
     std::vector<PipelineOperation> program;
   };
   size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
   PipelineSizes pipeline_sizes(int64_t micro_batches, bool training) const;
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
   void begin_visits(std::span<const PipelineOperation> program);
-  void visit_forward();
   void forward(Arena& arena, InFlight& micro, PipelineLinks& links);
   void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
   bool is_shared(size_t unit) const;

@@ -1,5 +1,5 @@
-// The communicator over NCCL (parallel/nccl_*.cpp, unchanged) on the emulated GPU and the emulated NCCL, beside
-// the one over MPI. The environment chooses NCCL's version and the seed.
+// The communicator over NCCL (parallel/nccl_*.cpp, unchanged) on the emulated GPU and the emulated NCCL,
+// beside the one over MPI. The environment chooses NCCL's version and the seed.
 #pragma once
 #include <algorithm>
 #include <memory>

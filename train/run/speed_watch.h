@@ -23,6 +23,11 @@ struct RankWork {
 /// FLOP of a stage of a pipeline, and of all stages for the same tokens. Without a pipeline these are equal.
 struct StageFlops {
   double own = 0, all = 0;
+  StageFlops& operator+=(const StageFlops& other) {
+    own += other.own;
+    all += other.all;
+    return *this;
+  }
 };
 
 struct StepTimes {

@@ -166,9 +166,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
       return loader_->next_batch();
     }();
     work.data_wait_seconds += seconds_since(since);
-    const StageFlops flops = batch_flops(run_.model, batch, step_->model().stage());
-    work.flops.own += flops.own;
-    work.flops.all += flops.all;
+    work.flops += batch_flops(run_.model, batch, step_->model().stage());
     return batch.host_tokens();
   };
   const auto gives_up = [&](int64_t done) {
