@@ -306,13 +306,15 @@ round_up() { echo $((($1 + $2 - 1) / $2 * $2)); }
 
 # layout LEAVES RANK: "unit elements skip" of the arrays of a rank's file by the page's rules.
 layout() {
-  local leaves=$1 R F T r f t u m p rows columns cut grain at end shared n
-  R=$(field "$leaves" mesh.replicate) F=$(field "$leaves" mesh.fsdp) T=$(field "$leaves" mesh.tensor)
-  t=$(($2 % T)) f=$(($2 / T % F)) r=$(($2 / T / F))
+  local leaves=$1 R P F T r s f t u m p rows columns cut grain at end shared n of_stage=0
+  R=$(field "$leaves" mesh.replicate) P=$(field "$leaves" mesh.pipeline)
+  F=$(field "$leaves" mesh.fsdp) T=$(field "$leaves" mesh.tensor)
+  t=$(($2 % T)) f=$(($2 / T % F)) s=$(($2 / T / F % P)) r=$(($2 / T / F / P))
   for ((u = 0; ; u++)); do
     local name
     name=$(field "$leaves" "units[$u].name")
     if [[ -z $name ]]; then break; fi
+    if (($(field "$leaves" "units[$u].stage") != s)); then continue; fi
     at=0 shared=0
     for ((m = 0; ; m++)); do
       if [[ -z $(field "$leaves" "units[$u].tensors[$m][0].name") ]]; then break; fi
@@ -333,7 +335,7 @@ layout() {
     n=$(($(round_up "$at" $((256 * F))) / F))
     local begin=$((f * n))
     if ((t > 0 && begin < shared)); then begin=$shared; fi
-    if ((u % R == r && begin < (f + 1) * n)); then echo "$name $(((f + 1) * n - begin))"; fi
+    if ((of_stage++ % R == r && begin < (f + 1) * n)); then echo "$name $(((f + 1) * n - begin))"; fi
   done
 }
 
@@ -385,7 +387,8 @@ check_fields takeovers.json "$takeovers"
 same "the first takeover" "$(field "$takeovers" "takeovers[0].number") from step $(field "$takeovers" "takeovers[0].step")" "1 from step 0"
 
 echo "checkpoints"
-for directory in tests/golden/checkpoint_*v*/step_* "$work"/run/checkpoints/step_00000003; do
+version=$(sed -n 's/.*kVersion = \([0-9]*\);.*/\1/p' train/checkpoint/manifest.h)  # the pages tell of it alone
+for directory in tests/golden/checkpoint_*v"$version"/step_* "$work"/run/checkpoints/step_00000003; do
   check_checkpoint "$directory"
   "$program" checkpoint verify "$directory" >/dev/null || complain "$directory: ripstop finds damage"
 done
