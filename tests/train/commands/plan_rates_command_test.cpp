@@ -110,7 +110,7 @@ TEST_F(PlanRatesCommand, ASearchPutsTheShortestStepFirst) {
   // The first row takes as long as its plan says.
   const Json& first = rows[0];
   std::string settings = "--device cuda --rates H100 --between-nodes 1Gbit --nodes 2 --ntasks-per-node 4 ";
-  for (const char* axis : {"replicate", "fsdp", "tensor"})
+  for (const char* axis : {"replicate", "pipeline", "fsdp", "tensor"})
     settings += fmt::format("mesh.{}={} ", axis, first["mesh"][axis].get<int>());
   settings += fmt::format("train.micro_batch_sequences={}", first["micro_batch_sequences"].get<int>());
   EXPECT_NEAR(plan_json(settings)["time"]["step_seconds"], first["time"]["step_seconds"], 1e-9);
