@@ -18,7 +18,7 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
     InFlight& micro = pass.in_flight[static_cast<size_t>(action.micro_batch) % pass.in_flight.size()];
     if (action.direction == Direction::kForward) {
       micro.batch = batches.load(action.micro_batch);
-      forward(arena, micro, pass.links, &micro.batch.place);
+      forward(arena, micro, pass.links, /*drops=*/true);
       return true;
     }
     const bool last = action.micro_batch + 1 == batches.count;
@@ -35,9 +35,8 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
 // A unit is whole only while its layer computes: `enter` waits for its weights and starts to gather the unit
 // of the next visit, `leave` frees the weights unless one of the next two visits uses the unit, and
 // `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run beside layers.
-void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& links,
-                                 const DropoutPlace* dropout) {
-  Context context = this->context(arena, dropout);
+void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& links, bool drops) {
+  Context context = this->context(arena, drops ? &micro.batch.place : nullptr);
   micro.boundary = stage_.is_first ? links.take() : links.arrived(Direction::kForward);
   Residual& residual = micro.residual;
   residual.branch = links[micro.boundary];
@@ -108,7 +107,7 @@ void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, cons
   pass.links.run(pass.program, [&](const PipelineAction& action) {
     mesh_.set_micro_batch(action.micro_batch);
     micro.batch = batches.load(action.micro_batch);
-    forward(arena, micro, pass.links, /*dropout=*/nullptr);
+    forward(arena, micro, pass.links, /*drops=*/false);
     if (!stage_.is_last) return true;
     enter(head_unit());
     model_.head.forward(context, micro.batch, model_.output(), micro.residual, head, total);

@@ -159,7 +159,7 @@ class ShardedTransformer {
   PipelineSizes pipeline_sizes(int64_t micro_batches, bool training) const;
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
   void begin_visits(std::span<const PipelineOperation> program);
-  void forward(Arena& arena, InFlight& micro, PipelineLinks& links, const DropoutPlace* dropout);
+  void forward(Arena& arena, InFlight& micro, PipelineLinks& links, bool drops);
   void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
   bool is_shared(size_t unit) const;
   void sum_shared(Context& context);
