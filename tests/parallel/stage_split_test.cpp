@@ -88,8 +88,7 @@ TEST(SplitStages, RefusesMoreStagesThanLayersAndHead) {
       one,
       "mesh.pipeline 16 makes 16 stages, the model has 12 layers | sizes of mesh.pipeline that fit: 1 to "
       "13; only the last stage may have no layer");
-  const std::string two =
-      refusal([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
+  const std::string two = refusal([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
   EXPECT_NE(two.find("16 stages"), std::string::npos) << two;
   EXPECT_NE(two.find("1 to 6;"), std::string::npos) << two;
 }
