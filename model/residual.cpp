@@ -2,13 +2,6 @@
 
 namespace ripstop {
 
-Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype,
-                           Recompute recompute) {
-  Residual residual{.branch = context.arena.allocate(dtype, {rows, columns})};
-  if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(dtype, {rows, columns});
-  return residual;
-}
-
 NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype, NormKept kept) {
   return {.sum = saved_tensor(context, kept.sum, dtype, {rows, columns}),
           .normed = saved_tensor(context, kept.normed, dtype, {rows, columns}),

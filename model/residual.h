@@ -25,9 +25,6 @@ struct Residual {
   Tensor shared_sum{};
 };
 
-/// Allocates branch, and shared_sum if `recompute` needs it, in the caller's arena frame.
-Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype, Recompute recompute);
-
 /// Whether backward computes the gradient w.r.t. a layer's input: kNot if all weights of earlier layers are
 /// frozen.
 enum class InputGradient : bool { kNot = false, kNeeded = true };

@@ -41,23 +41,30 @@ void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& l
   Residual& residual = micro.residual;
   residual.branch = links[micro.boundary];
   residual.sum = {};
-  if (stage_.is_first) {
-    enter(0);
-    model_.embedding.forward(context, micro.batch.token, residual.branch);  // begins the residual stream
-    leave();
-  }
-  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer) {
-    enter(layer + 1);
+  through_layers(context, micro.batch.token, residual.branch, [&](size_t layer) {
     model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual,
                                  micro.saved[layer - stage_.begin()]);
-    leave();
-  }
+  });
   if (stage_.is_last) return;
   // The next stage begins with the whole stream, rounded once, as a norm would round it.
   const Tensor &sum = residual.sum, &branch = residual.branch;
   reduce_pieces(stream_, {{sum.data, sum.dtype}, {branch.data, branch.dtype}}, branch, Reduce::kSum,
                 Accumulate::kNo);
   links.put(Direction::kForward, micro.boundary);
+}
+
+void ShardedTransformer::through_layers(Context& context, const Tensor& token, const Tensor& branch,
+                                        FunctionRef<void(size_t layer)> block) {
+  if (stage_.is_first) {
+    enter(0);
+    model_.embedding.forward(context, token, branch);  // begins the residual stream
+    leave();
+  }
+  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer) {
+    enter(layer + 1);
+    block(layer);
+    leave();
+  }
 }
 
 // A layer's backward recomputes what its forward did not keep. The head runs forward and backward at once,
@@ -235,7 +242,7 @@ void ShardedTransformer::reduce_gradients(size_t visited, bool last) {
   const auto trained = trained_of(visited);
   if (!trained) return;
   const size_t unit = numbers_[*trained];
-  const ProfilerRange range(stream_, table_[unit].name + " reduce");
+  const ProfilerRange range(stream_, whole_table_[*trained].name + " reduce");
   finish_reduction();
   units_[unit].start_reduce();
   // The reduction ends later, because it runs while the next layer's backward computes.
@@ -377,18 +384,10 @@ void ShardedTransformer::forward_only(Context& context, const Tensor& token, Blo
   begin_visits({{PipelineOperation{}}});
   Frame pass(context.arena);
   const int64_t rows = token.count();
-  Residual residual = allocate_residual(context, context.tensor.local_rows(rows), config_.hidden_size,
-                                        options_.compute, Recompute::kNone);
+  Residual residual{.branch = context.arena.allocate(options_.compute,
+                                                     {context.tensor.local_rows(rows), config_.hidden_size})};
   const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
-
-  enter(0);
-  model_.embedding.forward(context, token, residual.branch);
-  leave();
-  for (size_t layer = 0; layer < model_.blocks.size(); ++layer) {
-    enter(layer + 1);
-    block(layer, residual, saved);
-    leave();
-  }
+  through_layers(context, token, residual.branch, [&](size_t layer) { block(layer, residual, saved); });
   enter(head_unit());
   head(residual, model_.head.allocate(context, rows, options_.compute));
   leave();

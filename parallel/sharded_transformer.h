@@ -112,10 +112,8 @@ class ShardedTransformer {
   /// their backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
-  /// All units of this rank's stage, in the order of table().
+  /// All units of this rank's stage, in the order of whole_table(), and the place of each there.
   std::vector<FsdpUnit>& units() { return units_; }
-  /// The rows of whole_table() that this rank's stage has, and the places of these rows there.
-  const std::vector<UnitSpec>& table() const { return table_; }
   const std::vector<size_t>& places() const { return places_; }
   /// The model's unit_table(), with the stages of split().
   const std::vector<UnitSpec>& whole_table() const { return whole_table_; }
@@ -166,6 +164,8 @@ class ShardedTransformer {
   void send_to_stages(FsdpUnit& unit, int64_t holder);
   using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
+  void through_layers(Context& context, const Tensor& token, const Tensor& branch,
+                      FunctionRef<void(size_t layer)> block);
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void forward_batch(Context& context, const Batch& batch, HeadBody head);
   void sum_replicated(Context& context);
@@ -200,7 +200,6 @@ class ShardedTransformer {
   Stage stage_;
   std::vector<size_t> places_;
   std::vector<size_t> numbers_;  ///< the unit in `units_` of each row of whole_table_ that this rank has
-  std::vector<UnitSpec> table_;
   size_t first_trained_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;

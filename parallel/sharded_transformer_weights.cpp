@@ -17,12 +17,13 @@ struct UnitSlots {
   MemoryUse use{};
 };
 
-UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
-                     const ShardingOptions& options) {
+UnitSlots unit_slots(const std::vector<UnitSpec>& table, const std::vector<size_t>& places,
+                     const DeviceMesh& mesh, const ShardingOptions& options) {
   const bool sharded = mesh.fsdp_gather().size() > 1;
   UnitSlots slots{.weights = sharded && options.reshard_after_forward,
                   .gradients = sharded && options.training};
-  for (const UnitSpec& unit : table) {
+  for (const size_t place : places) {
+    const UnitSpec& unit = table[place];
     const UnitLayout layout(unit, mesh.tensor().size(), mesh.tensor().rank(), mesh.fsdp_gather().size());
     int64_t& largest = unit.frozen ? slots.largest_frozen : slots.largest;
     largest = std::max(largest, layout.elements());
@@ -47,12 +48,6 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const DeviceMesh& mesh,
   return slots;
 }
 
-std::vector<UnitSpec> rows_at(const std::vector<UnitSpec>& table, const std::vector<size_t>& places) {
-  std::vector<UnitSpec> rows;
-  for (const size_t place : places) rows.push_back(table[place]);
-  return rows;
-}
-
 }  // namespace
 
 StageSplit stage_split(const ModelConfig& config, const MeshSizes& mesh, const ShardingOptions& options) {
@@ -72,16 +67,15 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
       numbers_(whole_table_.size(), places_.size()),  // of units of other stages: none
-      table_(rows_at(whole_table_, places_)),
       first_trained_(static_cast<size_t>(
-          std::count_if(table_.begin(), table_.end(), [](const UnitSpec& unit) { return unit.frozen; }))),
+          std::ranges::count_if(places_, [&](size_t place) { return whole_table_[place].frozen; }))),
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)
                                     : make_replicated_axis(mesh.tensor())),
       model_(config, options.lora, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length,
              stream, ledger) {
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
-  const UnitSlots slots = unit_slots(table_, mesh, options);
+  const UnitSlots slots = unit_slots(whole_table_, places_, mesh, options);
   // Register with both fsdp groups, which then need no copy into NCCL's buffers.
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
@@ -109,11 +103,12 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                           .compute = options.compute,
                           .travel = options.reduce,
                           .training = options.training};
-  units_.reserve(table_.size());
-  for (size_t u = 0; u < table_.size(); ++u) {
-    numbers_[places_[u]] = u;
-    resources.weight_slots = table_[u].frozen ? frozen_slots_.get() : weight_slots_.get();
-    units_.emplace_back(table_[u], model_.parameters(places_[u]), tensor_count, tensor_index, resources);
+  units_.reserve(places_.size());
+  for (const size_t place : places_) {
+    const UnitSpec& unit = whole_table_[place];
+    numbers_[place] = units_.size();
+    resources.weight_slots = unit.frozen ? frozen_slots_.get() : weight_slots_.get();
+    units_.emplace_back(unit, model_.parameters(place), tensor_count, tensor_index, resources);
   }
   memory_->check_all_taken();
   if (options.training && !trained_units().empty())

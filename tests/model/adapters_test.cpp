@@ -85,7 +85,7 @@ class AdaptersTest : public ::testing::Test, public LayerFixture {
     Frame frame(arena);
     const Tensor dresidual = zeros({kRows, kHidden});
     copy_bytes(stream, dresidual.data, weights_.data, weights_.bytes());
-    Residual residual = allocate_residual(context, kRows, kHidden, DType::kFloat32, recompute);
+    Residual residual = layers::allocate_residual(context, kRows, kHidden, DType::kFloat32, recompute);
     residual.sum = sum_;
     copy_bytes(stream, residual.branch.data, branch_.data, branch_.bytes());
     const Block::Saved saved = block.allocate(context, kRows, DType::kFloat32, recompute);

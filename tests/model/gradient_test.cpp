@@ -229,7 +229,7 @@ TEST_P(AttentionGradientTest, Block) {
     SCOPED_TRACE(to_string(recompute));
     Frame frame(arena);
     const Tensor dresidual = zeros({kRows, kHidden});
-    Residual residual = allocate_residual(context, kRows, kHidden, DType::kFloat32, recompute);
+    Residual residual = layers::allocate_residual(context, kRows, kHidden, DType::kFloat32, recompute);
     residual.sum = sum;
     copy_bytes(stream, residual.branch.data, branch.data, branch.bytes());
     copy_bytes(stream, dresidual.data, weights.data, weights.bytes());

@@ -13,6 +13,7 @@
 #include "model/ops/context.h"
 #include "model/ops/tensor_axis.h"
 #include "model/parameter.h"
+#include "model/residual.h"
 
 namespace ripstop::layers {
 
@@ -71,6 +72,14 @@ class LayerFixture {
   std::list<Buffer> memory;
   std::list<BatchMemory> batches;
 };
+
+/// A residual stream of `rows` rows, with the shared sum that full recomputation needs.
+inline Residual allocate_residual(Context& context, int64_t rows, int64_t columns, DType dtype,
+                                  Recompute recompute) {
+  Residual residual{.branch = context.arena.allocate(dtype, {rows, columns})};
+  if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(dtype, {rows, columns});
+  return residual;
+}
 
 inline double dot(const Tensor& a, const Tensor& b) {
   double sum = 0;

@@ -9,21 +9,12 @@
 #include <numeric>
 #include <set>
 
+#include "tests/parallel/message_of.h"
+
 namespace ripstop {
 namespace {
 
 using Ranks = std::vector<int64_t>;
-
-std::string message_of(const std::function<void()>& call, ExitCode code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 TEST(ResolveMesh, FillsFsdp) {
   EXPECT_EQ(resolve_mesh({.replicate = 2, .tensor = 2}, 16), (MeshSizes{2, 4, 2}));

@@ -10,6 +10,7 @@
 
 #include "model/core/error.h"
 #include "model/lora.h"
+#include "tests/parallel/message_of.h"
 
 namespace ripstop {
 namespace {
@@ -25,17 +26,6 @@ ModelConfig preset(const char* name, int64_t vocabulary = 32000) {
 Layers layers_of(const ModelConfig& config, int64_t ranks, double target_share = 1) {
   return split_stages(config, std::min<int64_t>(config.max_position_embeddings, 2048), target_share, ranks, 1)
       .layers;
-}
-
-std::string refusal(const std::function<void()>& call, ExitCode code) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 TEST(SplitStages, WeighsTheHead) {
@@ -83,12 +73,13 @@ TEST(SplitStages, TheLongestStageIsAsShortAsPossible) {
 
 TEST(SplitStages, RefusesMoreStagesThanLayersAndHead) {
   EXPECT_EQ(layers_of(preset("110m"), 13).back(), 0);
-  const std::string one = refusal([] { layers_of(preset("110m"), 16); }, ExitCode::kResources);
+  const std::string one = message_of([] { layers_of(preset("110m"), 16); }, ExitCode::kResources);
   EXPECT_EQ(
       one,
       "mesh.pipeline 16 makes 16 stages, the model has 12 layers | sizes of mesh.pipeline that fit: 1 to "
       "13; only the last stage may have no layer");
-  const std::string two = refusal([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
+  const std::string two =
+      message_of([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
   EXPECT_NE(two.find("16 stages"), std::string::npos) << two;
   EXPECT_NE(two.find("1 to 6;"), std::string::npos) << two;
 }
@@ -143,7 +134,7 @@ TEST(WithLayers, TakesWhatFits) {
 TEST(WithLayers, RefusesLayersThatAreLost) {
   const StageSplit split = split_stages(preset("110m"), 1024, 1, 4, 1);
   const auto refused = [&](const Layers& layers) {
-    return refusal([&] { with_layers(split, layers); }, ExitCode::kUsage);
+    return message_of([&] { with_layers(split, layers); }, ExitCode::kUsage);
   };
   EXPECT_EQ(
       refused({3, 3, 3, 2}),

@@ -39,11 +39,11 @@ std::string few_micro_batches_note(const RunConfig& config, const RunTarget& tar
 
 void split_layers(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   ShardingOptions& sharding = run.step.sharding;
+  const auto& given = config.mesh.pipeline_layers;
   sharding.stage_layers.clear();
-  if (run.mesh.pipeline == 1) return;
+  if (run.mesh.pipeline == 1 && !given) return;
   StageSplit split = split_stages(run.model, sharding.sequence_length, target.rows.target_share,
                                   run.mesh.pipeline, /*stages_per_rank=*/1);
-  const auto& given = config.mesh.pipeline_layers;
   if (given && std::ssize(*given) == run.mesh.pipeline) split = with_layers(std::move(split), *given);
   sharding.stage_layers = std::move(split.layers);
 }

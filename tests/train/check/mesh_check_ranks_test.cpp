@@ -10,6 +10,7 @@
 #include "parallel/agreement.h"
 #include "tests/expect_has.h"
 #include "tests/parallel/rank_tests.h"
+#include "tests/train/step/mesh_training.h"
 
 namespace ripstop {
 namespace {
@@ -61,21 +62,8 @@ std::vector<MeshSizes> meshes() {
   }
 }
 
-/// Meshes with a pipeline.
 std::vector<MeshSizes> pipelines() {
-  switch (test_world().communicator().size()) {
-    case 2:
-      return {{.fsdp = 1, .pipeline = 2}};
-    case 3:
-      return {{.fsdp = 1, .pipeline = 3}};
-    case 4:
-      return {{.fsdp = 1, .pipeline = 4},
-              {.fsdp = 2, .pipeline = 2},
-              {.fsdp = 1, .tensor = 2, .pipeline = 2},
-              {.replicate = 2, .fsdp = 1, .pipeline = 2}};
-    default:
-      return {};
-  }
+  return mesh_training::meshes_with_stages(test_world().communicator().size());
 }
 
 std::vector<MeshSizes> all_meshes() {

@@ -59,6 +59,15 @@ TEST(PipelinePlan, LayersMayBeGiven) {
   }
 }
 
+// Without a pipeline, too, the key must not be a number that nobody reads.
+TEST(PipelinePlan, LayersOfOneStageAreAllLayers) {
+  RunConfig config = piped(1);
+  config.mesh.pipeline_layers = {8};
+  EXPECT_EQ(layers_of(config, ranks_of(1)), *config.mesh.pipeline_layers);
+  config.mesh.pipeline_layers = {5};
+  EXPECT_THROW(layers_of(config, ranks_of(1)), Error);
+}
+
 TEST(PipelinePlan, TooManyStagesAreRefused) {
   EXPECT_EQ(resolved(piped(9)).step.sharding.stage_layers.back(), 0) << "a head alone";
   try {

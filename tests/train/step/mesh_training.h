@@ -190,6 +190,28 @@ inline std::vector<MeshSizes> meshes_of(int64_t ranks, const std::vector<int64_t
   return meshes;
 }
 
+/// The pipelines that tests make of `ranks` ranks, beside every other axis.
+inline std::vector<MeshSizes> meshes_with_stages(int64_t ranks) {
+  switch (ranks) {
+    case 2:
+      return {{.fsdp = 1, .pipeline = 2}};
+    case 3:
+      return {{.fsdp = 1, .pipeline = 3}};
+    case 4:
+      return {{.fsdp = 1, .pipeline = 4},
+              {.fsdp = 2, .pipeline = 2},
+              {.fsdp = 1, .tensor = 2, .pipeline = 2},
+              {.replicate = 2, .fsdp = 1, .pipeline = 2}};
+    case 8:
+      return {{.fsdp = 1, .pipeline = 8},
+              {.fsdp = 2, .pipeline = 4},
+              {.fsdp = 2, .tensor = 2, .pipeline = 2},
+              {.replicate = 2, .fsdp = 2, .pipeline = 2}};
+    default:
+      return {};
+  }
+}
+
 /// Sums x over all ranks of the world.
 inline std::vector<double> sum_over_world(std::vector<double> x) {
   Communicator& world = test_world().communicator();

@@ -10,6 +10,7 @@ namespace {
 using layouts::kPositions;
 using layouts::ranks;
 using layouts::sequences_of_step;
+using mesh_training::meshes_with_stages;
 using mesh_training::MeshTraining;
 
 /// Results of a few steps: losses, gradient norms and trained weights.
@@ -49,27 +50,6 @@ DeviceMesh without_pipeline(const DeviceMesh& mesh) {
                       std::unique_ptr<Communicator> made = part->split(group.color, group.rank, group.name);
                       return group.size > 1 ? std::move(made) : make_self_communicator(group.name);
                     }));
-}
-
-std::vector<MeshSizes> meshes_with_stages() {
-  switch (ranks()) {
-    case 2:
-      return {{.fsdp = 1, .pipeline = 2}};
-    case 3:
-      return {{.fsdp = 1, .pipeline = 3}};
-    case 4:
-      return {{.fsdp = 1, .pipeline = 4},
-              {.fsdp = 2, .pipeline = 2},
-              {.fsdp = 1, .tensor = 2, .pipeline = 2},
-              {.replicate = 2, .fsdp = 1, .pipeline = 2}};
-    case 8:
-      return {{.fsdp = 1, .pipeline = 8},
-              {.fsdp = 2, .pipeline = 4},
-              {.fsdp = 2, .tensor = 2, .pipeline = 2},
-              {.replicate = 2, .fsdp = 2, .pipeline = 2}};
-    default:
-      return {};
-  }
 }
 
 /// The first and the last stage hold a tied table both, with the same weights and moments.
@@ -114,7 +94,7 @@ ModelConfig model_of(int64_t layers, bool tied = false) {
 }
 
 TEST(PipelineRanks, NoBitDiffers) {
-  for (const MeshSizes& sizes : meshes_with_stages())
+  for (const MeshSizes& sizes : meshes_with_stages(ranks()))
     for (const DType compute : {DType::kFloat32, DType::kBFloat16})
       for (const bool tied : {false, true})
         for (const int64_t micro : {1, 4}) {
@@ -126,7 +106,7 @@ TEST(PipelineRanks, NoBitDiffers) {
 }
 
 TEST(PipelineRanks, NoBitDiffersWithAnyRecomputation) {
-  for (const MeshSizes& sizes : meshes_with_stages())
+  for (const MeshSizes& sizes : meshes_with_stages(ranks()))
     for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
       SCOPED_TRACE(to_string(recompute));
       StepOptions step = layouts::options(DType::kBFloat16, 2);
@@ -136,7 +116,7 @@ TEST(PipelineRanks, NoBitDiffersWithAnyRecomputation) {
 }
 
 TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
-  for (const MeshSizes& sizes : meshes_with_stages())
+  for (const MeshSizes& sizes : meshes_with_stages(ranks()))
     for (const double ahead : {0.0, 0.5}) {
       SCOPED_TRACE(ahead);
       StepOptions step = layouts::options(DType::kFloat32, 1);
@@ -147,7 +127,7 @@ TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
 
 /// Dropout's bits depend on sequences, not on stages.
 TEST(PipelineRanks, NoBitDiffersWithAdapters) {
-  for (const MeshSizes& sizes : meshes_with_stages())
+  for (const MeshSizes& sizes : meshes_with_stages(ranks()))
     for (const bool tied : {false, true}) {
       StepOptions step = layouts::options(DType::kBFloat16, 1);
       step.sharding.lora = {.rank = 4, .alpha = 8, .dropout = 0.1};
@@ -157,7 +137,7 @@ TEST(PipelineRanks, NoBitDiffersWithAdapters) {
 
 /// A stage may have the head alone, and then, with adapters, nothing to train.
 TEST(PipelineRanks, AStageOfTheHeadAlone) {
-  for (const MeshSizes& sizes : meshes_with_stages()) {
+  for (const MeshSizes& sizes : meshes_with_stages(ranks())) {
     StepOptions step = layouts::options(DType::kFloat32, 1);
     step.sharding.stage_layers.assign(static_cast<size_t>(sizes.pipeline), 1);
     step.sharding.stage_layers.back() = 0;
