@@ -106,8 +106,6 @@ def main():
         if link:
             cluster("net", "rate", link)
         how = ["--paced-flops", given.paced_flops] if paced else ["--rates", rates[ranks, threads]]
-        if link and ranks > 4:
-            how += ["--paced-inside", "2e9"]
         if sizes[1] > 1:
             how += ["--micro-batch", 2]
         for axis, size in zip(("replicate", "pipeline", "fsdp", "tensor"), sizes):

@@ -38,7 +38,7 @@ struct Options {
   std::vector<int64_t> documents{1};
   bool random_documents = false, unprepared = false, trace = false;
   std::string rates;  ///< --rates
-  double paced_flops = 0, paced_memory = 1e12, paced_inside = 0;
+  double paced_flops = 0, paced_memory = 1e12;
 };
 
 /// Where the documents of a micro-batch begin: each sequence has `documents` of about equal length, or with
@@ -135,9 +135,6 @@ Options parse(int argc, char** argv) {
                  "compute nothing, but wait as on a machine of so many FLOP/s; plan with its measured links")
       ->check(CLI::PositiveNumber);
   app.add_option("--paced-memory", o.paced_memory, "and of so many bytes/s")->check(CLI::PositiveNumber);
-  app.add_option("--paced-inside", o.paced_inside,
-                 "and plan with so many bytes/s inside a node: ranks that share cores measure only these")
-      ->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--warmup", o.warmup, "steps before the timed ones");
   app.add_option("--device", o.device)->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -263,9 +260,7 @@ std::optional<Rates> rates_of(MpiWorld& world, const Options& options, const Dev
   Rates rates;
   rates.flops_per_second = options.paced_flops;
   rates.memory_bytes_per_second = options.paced_memory;
-  LinkRates links = measure_links(world, world.communicator(), device);
-  if (options.paced_inside > 0 && links.inside_node)
-    links.inside_node = LinkRate{.latency_seconds = 1e-4, .bytes_per_second = options.paced_inside};
+  const LinkRates links = measure_links(world, world.communicator(), device);
   for (auto [link, found] : {std::pair{&rates.inside_node, links.inside_node},
                              std::pair{&rates.between_nodes, links.between_nodes}}) {
     *link = found;

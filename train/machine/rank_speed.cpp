@@ -95,97 +95,101 @@ double measure_pairs(Communicator& group) {
   return best;
 }
 
-// Two messages of a ring: one to the next rank, one from the rank before.
+// Messages of rings, of which each rank is in one: one to the next rank of its ring, one from the rank before.
+// All rings move theirs at the same time, as they share the links.
 class RingMessages {
  public:
-  RingMessages(Communicator& group, const Device& device, int64_t bytes)
-      : group_(group),
+  RingMessages(Communicator& all, Communicator& ring, const Device& device, int64_t bytes)
+      : all_(all),
+        ring_(ring),
         stream_(device),
         memory_(device, ledger_, MemoryCategory::kCommunication, 2 * bytes),
         bytes_(bytes) {}
 
   Pending start() {
-    const int64_t size = group_.size(), rank = group_.rank();
+    const int64_t size = ring_.size(), rank = ring_.rank();
     const Exchange one{tensor_in(memory_, 0, DType::kFloat32, {bytes_ / 4}), (rank + 1) % size,
                        tensor_in(memory_, bytes_, DType::kFloat32, {bytes_ / 4}), (rank + size - 1) % size};
-    return group_.start_exchanges(stream_, {&one, 1});
+    return ring_.start_exchanges(stream_, {&one, 1});
   }
-  // Seconds of a round. Doubles the number of rounds until their time is long enough for the clock.
+  // Seconds of a round of the slowest rank: the median of some measurements, each with enough rounds for the
+  // clock. Equal on all ranks.
   double seconds_a_round() {
-    constexpr int kMostRounds = 1000;
+    constexpr int kFewestRounds = 2, kMostRounds = 1000;
     constexpr double kSecondsEach = 0.05;
-    for (int rounds = 1;; rounds *= 2) {
+    std::vector<double> found;
+    for (int rounds = kFewestRounds; std::ssize(found) < kRounds;) {
+      // A connection that was idle begins slowly, as no message of a step does.
+      start().wait();
       // Without the barrier a rank that begins late would look like a slow link.
-      group_.barrier();
+      all_.barrier();
       const Clock::time_point begin = Clock::now();
       for (int round = 0; round < rounds; ++round) start().wait();
       stream_.synchronize();
-      const double seconds = std::ranges::max(of_all_ranks(group_, seconds_since(begin)));
-      if (seconds >= kSecondsEach || rounds >= kMostRounds) return seconds / rounds;
+      const double seconds = std::ranges::max(of_all_ranks(all_, seconds_since(begin)));
+      if (seconds < kSecondsEach && rounds < kMostRounds)
+        rounds *= 2;
+      else
+        found.push_back(seconds / rounds);
     }
+    return median(found);
   }
-  void synchronize() const { stream_.synchronize(); }
+  // The speed of products while a message moves, as a share of their speed without: products last for longer
+  // than the message, and what they take more is its time on the processors that compute.
+  double compute_share(const Device& device) {
+    const double moving = seconds_a_round();
+    TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
+    product.run(1);
+    const double once = 1e-9 * static_cast<double>(product.run(1));
+    const auto times = static_cast<int64_t>(std::clamp(1.5 * moving / once, 1.0, 1000.0)) + 1;
+    std::vector<double> shares;
+    for (int round = 0; round < kRounds; ++round) {
+      all_.barrier();
+      const double alone = 1e-9 * static_cast<double>(product.run(times));
+      all_.barrier();
+      const Clock::time_point begin = Clock::now();
+      Pending pending = start();
+      product.run(times);
+      pending.wait();
+      stream_.synchronize();
+      shares.push_back(1 - (seconds_since(begin) - alone) / moving);
+    }
+    return std::clamp(median(shares), 0.0, 1.0);
+  }
 
  private:
-  Communicator& group_;
+  Communicator &all_, &ring_;
   Stream stream_;
   MemoryLedger ledger_;
   Buffer memory_;
   int64_t bytes_;
 };
 
-// The speed of products while a message moves, as a share of their speed without: products last for longer
-// than the message, and what they take more is its time on the processors that compute.
-double measure_compute_share(Communicator& group, const Device& device, double bytes_per_second) {
-  constexpr double kMessageSeconds = 0.02;
-  constexpr int64_t kLeast = int64_t{1} << 20, kMost = int64_t{1} << 26;
-  const auto bytes =
-      std::clamp(static_cast<int64_t>(kMessageSeconds * bytes_per_second) / 4 * 4, kLeast, kMost);
-  RingMessages messages(group, device, bytes);
-  const double moving = messages.seconds_a_round();
-  TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
-  product.run(1);
-  const double once = 1e-9 * static_cast<double>(product.run(1));
-  const auto times = static_cast<int64_t>(std::clamp(1.5 * moving / once, 1.0, 1000.0)) + 1;
-  std::vector<double> shares;
-  for (int round = 0; round < kRounds; ++round) {
-    group.barrier();
-    const double alone = 1e-9 * static_cast<double>(product.run(times));
-    group.barrier();
-    const Clock::time_point begin = Clock::now();
-    Pending pending = messages.start();
-    product.run(times);
-    pending.wait();
-    messages.synchronize();
-    shares.push_back(1 - (seconds_since(begin) - alone) / moving);
-  }
-  return std::clamp(median(shares), 0.0, 1.0);
-}
-
 }  // namespace
 
 std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device) {
   constexpr int64_t kSmallBytes = 8, kLargeBytes = int64_t{4} << 20;
-  const std::unique_ptr<Communicator> group = all.split(color, all.rank(), "ring");
-  LinkRate own;
-  if (group->size() > 1) {
-    own.latency_seconds = RingMessages(*group, device, kSmallBytes).seconds_a_round();
-    own.bytes_per_second =
-        static_cast<double>(kLargeBytes) / RingMessages(*group, device, kLargeBytes).seconds_a_round();
-    own.compute_share = measure_compute_share(*group, device, own.bytes_per_second);
+  constexpr double kShareSeconds = 0.02;
+  constexpr int64_t kLeastOfShare = int64_t{1} << 20, kMostOfShare = int64_t{1} << 26;
+  const std::unique_ptr<Communicator> ring = all.split(color, all.rank(), "ring");
+  const std::vector<int64_t> sizes = of_all_ranks(all, ring->size());
+  if (std::ranges::max(sizes) == 1) return std::nullopt;
+  LinkRate found;
+  found.latency_seconds = RingMessages(all, *ring, device, kSmallBytes).seconds_a_round();
+  found.bytes_per_second =
+      static_cast<double>(kLargeBytes) / RingMessages(all, *ring, device, kLargeBytes).seconds_a_round();
+  const auto bytes = std::clamp(static_cast<int64_t>(kShareSeconds * found.bytes_per_second) / 4 * 4,
+                                kLeastOfShare, kMostOfShare);
+  const std::vector<double> shares =
+      of_all_ranks(all, RingMessages(all, *ring, device, bytes).compute_share(device));
+  double sum = 0, ranks = 0;
+  for (size_t r = 0; r < shares.size(); ++r) {
+    if (sizes[r] == 1) continue;  // alone in its ring
+    sum += shares[r];
+    ++ranks;
   }
-  std::optional<LinkRate> slowest;
-  double shares = 0, rings = 0;
-  for (const LinkRate& each : of_all_ranks(all, own)) {
-    if (each.bytes_per_second == 0) continue;  // alone in its ring
-    if (!slowest) slowest = each;
-    slowest->latency_seconds = std::max(slowest->latency_seconds, each.latency_seconds);
-    slowest->bytes_per_second = std::min(slowest->bytes_per_second, each.bytes_per_second);
-    shares += each.compute_share;
-    ++rings;
-  }
-  if (slowest) slowest->compute_share = shares / rings;
-  return slowest;
+  found.compute_share = sum / ranks;
+  return found;
 }
 
 LinkRates measure_links(MpiWorld& world, Communicator& all, const Device& device) {
