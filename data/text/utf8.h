@@ -7,6 +7,9 @@
 
 namespace ripstop {
 
+/// U+2581, which stands for a space in the pieces of SentencePiece.
+inline constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
+
 /// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_bytes(std::string_view text);
 

@@ -16,7 +16,6 @@ namespace ripstop {
 namespace {
 
 /// U+2581, which stands for a space.
-constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 
 std::string shown(std::string_view piece) {
   return in_one_line(std::string(piece.substr(0, 100)));

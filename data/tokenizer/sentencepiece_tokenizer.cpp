@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/text/utf8.h"
 #include "data/tokenizer/sentencepiece_model.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -25,7 +26,6 @@ constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
 /// U+2581, which stands for a space in the names of pieces.
-constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 
 /// The text of a piece that is neither special nor a byte.
 std::string with_spaces(std::string_view name) {

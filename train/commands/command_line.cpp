@@ -120,7 +120,7 @@ std::vector<UnknownOption> unknown_options(const CLI::App& verb, const Arguments
 }
 
 // The value of `key` for an unknown option: --bf16 true becomes precision.compute=bfloat16.
-std::string value_of(const UnknownOption& option, const std::string& key) {
+std::string override_value(const UnknownOption& option, const std::string& key) {
   if (key != "precision.compute" || (option.name != "bf16" && option.name != "fp16")) return option.value;
   return suggest(option.value, {"true", "false"}) == "false" ? "float32" : "bfloat16";
 }
@@ -147,7 +147,7 @@ std::string value_of(const UnknownOption& option, const std::string& key) {
       const Arguments keys = suggest_keys(of, dot == std::string::npos ? name : name.substr(dot + 1));
       if (keys.empty()) continue;
       if (section.empty() || keys.front().starts_with(section + "."))
-        overrides.push_back(keys.front() + "=" + value_of(option, keys.front()));
+        overrides.push_back(keys.front() + "=" + override_value(option, keys.front()));
       else
         kept.push_back(keys.front());
     }

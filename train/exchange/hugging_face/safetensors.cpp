@@ -20,10 +20,6 @@ using Json = JsonReader::Json;
 
 constexpr int64_t kPrefixBytes = 8;
 constexpr int64_t kMostHeaderBytes = int64_t{32} << 20;
-// Keeps products of sizes within 64 bits.
-constexpr int64_t kMostElements = int64_t{1} << 56;
-constexpr int64_t kMostDims = 8;
-constexpr size_t kMostNameBytes = 512;
 
 int64_t header_bytes(const InputFile& file, const JsonReader& reader) {
   if (file.bytes() < kPrefixBytes)

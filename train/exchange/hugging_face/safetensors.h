@@ -17,6 +17,11 @@
 
 namespace ripstop {
 
+/// Limits of a tensor in a file that is read: its elements (products of its sizes stay within 64 bits), its
+/// dimensions and the bytes of its name.
+inline constexpr int64_t kMostElements = int64_t{1} << 56;
+inline constexpr size_t kMostDims = 8, kMostNameBytes = 512;
+
 struct StoredTensor {
   std::string name;
   std::string dtype;           ///< the file's spelling: "F32", "F16", "BF16", "I64"

@@ -10,14 +10,13 @@
 
 #include "data/text/json_reader.h"
 #include "data/text/utf8.h"
+#include "train/exchange/hugging_face/safetensors.h"
 #include "train/exchange/hugging_face/zip_directory.h"
 
 namespace ripstop {
 namespace {
 
-// Keeps products of sizes within 64 bits.
-constexpr int64_t kMostElements = int64_t{1} << 56;
-constexpr size_t kMostDims = 8, kMostNameBytes = 512, kMostValues = size_t{1} << 20;
+constexpr size_t kMostValues = size_t{1} << 20;
 constexpr const char* kSaveWeights = "torch.save(model.state_dict(), FILE) saves the weights alone";
 
 // A Python name that a state dict may use: "module name". `dtype`: a storage's dtype as in safetensors.

@@ -8,14 +8,13 @@
 #include <unordered_map>
 
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "data/tokenizer/sentencepiece_model.h"
 
 namespace ripstop {
 namespace {
 
 using Json = JsonReader::Json;
-
-constexpr const char* kSpace = "\xe2\x96\x81";  // U+2581, which stands for a space in pieces
 
 // Source: RFC 4648.
 std::string base64(std::string_view bytes) {
@@ -90,7 +89,7 @@ std::string model_json(const SentencePieceModel& model, const std::string& unk, 
   return text + "]}";
 }
 
-Json replace(const Json& pattern, const std::string& content) {
+Json replace(const Json& pattern, std::string_view content) {
   return {{"type", "Replace"}, {"pattern", pattern}, {"content", content}};
 }
 
@@ -102,13 +101,13 @@ Json normalizer_of(const SentencePieceModel& model) {
     steps.push_back(replace({{"Regex", "\\A +| +\\z"}}, ""));
     steps.push_back(replace({{"Regex", " {2,}"}}, " "));
   }
-  if (model.adds_space) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
-  steps.push_back(replace({{"String", " "}}, kSpace));
+  if (model.adds_space) steps.push_back({{"type", "Prepend"}, {"prepend", kSpacePiece}});
+  steps.push_back(replace({{"String", " "}}, kSpacePiece));
   return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
 
 Json decoder_of(const SentencePieceModel& model) {
-  Json steps = Json::array({replace({{"String", kSpace}}, " ")});
+  Json steps = Json::array({replace({{"String", kSpacePiece}}, " ")});
   if (model.byte_fallback) steps.push_back({{"type", "ByteFallback"}});
   steps.push_back({{"type", "Fuse"}});
   if (model.adds_space) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
