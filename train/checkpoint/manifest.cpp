@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 2> kMoments = {"float32", "bfloat16"};
 struct Head {
   std::string format = Manifest::kFormat;
   int64_t version = Manifest::kVersion;
-  int64_t min_reader = Manifest::kOldestVersion;
+  int64_t min_reader = Manifest::kVersion;
   int64_t layout = UnitLayout::kVersion;
 };
 
@@ -72,9 +72,9 @@ void parameter_fields(Fields& f, ParameterSpec& p) {
 }
 
 template <class Fields>
-void unit_fields(Fields& f, int64_t version, int64_t stages, UnitSpec& unit) {
+void unit_fields(Fields& f, int64_t stages, UnitSpec& unit) {
   f("name", unit.name);
-  if (version > Manifest::kOldestVersion) f("stage", unit.stage, 0, stages - 1);
+  f("stage", unit.stage, 0, stages - 1);
   f.list("tensors", unit.tensors, 1, kMostUnits, [](auto& list, PhysicalTensor& tensor) {
     list.elements(tensor.parts, [](auto& part, ParameterSpec& p) { parameter_fields(part, p); });
   });
@@ -89,7 +89,7 @@ void file_fields(Fields& f, StoredFile& file) {
 }
 
 template <class Fields>
-void body_fields(Fields& f, int64_t version, Manifest& manifest) {
+void body_fields(Fields& f, Manifest& manifest) {
   CheckpointState& state = manifest.state;
   f("step", state.step);
   f("updates", state.updates);
@@ -118,8 +118,7 @@ void body_fields(Fields& f, int64_t version, Manifest& manifest) {
   f.group("mesh", [&](auto& mesh) {
     int64_t most = kMostRanks;
     for (const MeshAxis axis : kMeshAxes) {
-      if (axis != MeshAxis::kPipeline || version > Manifest::kOldestVersion)
-        mesh(to_string(axis), manifest.mesh[axis], 1, most);
+      mesh(to_string(axis), manifest.mesh[axis], 1, most);
       most /= manifest.mesh[axis];
     }
   });
@@ -134,7 +133,7 @@ void body_fields(Fields& f, int64_t version, Manifest& manifest) {
   f.optional("adapters", state.adapted,
              [](auto& adapters, AdaptedBase& adapted) { adapter_fields(adapters, adapted); });
   f.list("units", manifest.units, 1, kMostUnits,
-         [&](auto& each, UnitSpec& unit) { unit_fields(each, version, manifest.mesh.pipeline, unit); });
+         [&](auto& each, UnitSpec& unit) { unit_fields(each, manifest.mesh.pipeline, unit); });
   f.list("files", manifest.files, 1, kMostRanks,
          [](auto& each, StoredFile& file) { file_fields(each, file); });
 }
@@ -148,9 +147,9 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
     throw OtherFormat(ExitCode::kStorage, name + ": " + what,
                       "go on with the version that wrote it: " + in_one_line(written_by));
   };
-  if (head.version < Manifest::kOldestVersion)
+  if (head.version < Manifest::kVersion)
     refuse(fmt::format("was written by an older ripstop, in format version {}; this one reads version {} on",
-                       head.version, Manifest::kOldestVersion));
+                       head.version, Manifest::kVersion));
   if (head.min_reader > Manifest::kVersion)
     refuse(
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
@@ -260,10 +259,8 @@ std::string manifest_text(const Manifest& manifest) {
   if (written.state.best && !std::isfinite(written.state.best->value)) written.state.best.reset();
   FieldWriter fields;
   Head head;
-  // An older ripstop would take each stage for the whole model.
-  if (written.mesh.pipeline > 1) head.min_reader = Manifest::kVersion;
   head_fields(fields, head, written);
-  body_fields(fields, head.version, written);
+  body_fields(fields, written);
   // Bytes that are not UTF-8 become U+FFFD, so that they do not make the save fail.
   return sealed_text(fields.json);
 }
@@ -281,7 +278,7 @@ Manifest parse_manifest(const std::string& bytes, const std::string& name) {
   check_head(reader, name, head, manifest.written_by);
   // A later version may have more members; its min_reader allows this version to skip them.
   if (head.version > Manifest::kVersion) fields.skip_unknown();
-  body_fields(fields, head.version, manifest);
+  body_fields(fields, manifest);
   fields.known("hash");
   fields.end();
   check_state(reader, manifest.state);

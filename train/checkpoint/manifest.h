@@ -65,8 +65,7 @@ struct StoredFile {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 9;        ///< the version that is written
-  static constexpr int kOldestVersion = 8;  ///< the oldest that is read; it knew no pipeline
+  static constexpr int kVersion = 9;  ///< the version that is written, and the first that was released
   static constexpr const char* kFormat = "ripstop checkpoint";
   static constexpr const char* kFileName = "manifest.json";
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
@@ -101,10 +100,10 @@ std::string sidecar_file_name(int64_t rank);
 /// The text of manifest.json, with its hash.
 std::string manifest_text(const Manifest& manifest);
 
-/// Parses a manifest of kOldestVersion to kVersion, or of a later version whose min_reader allows it. `text`
-/// may be damaged or forged, so everything is checked: hash, size, depth, repeated, missing and unknown keys,
-/// ranges of numbers, a parameter table that can be laid out, and exactly the files that follow from table
-/// and mesh. Throws Error(kStorage) with `name`; OtherFormat for any other version.
+/// Parses a manifest of kVersion, or of a later version whose min_reader allows it. `text` may be damaged or
+/// forged, so everything is checked: hash, size, depth, repeated, missing and unknown keys, ranges of
+/// numbers, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
+/// Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
 /// Parses `directory`/manifest.json. Throws the errors of parse_manifest.

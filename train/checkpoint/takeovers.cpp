@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
 constexpr const char* kTakeoversFormat = "ripstop takeovers";
-constexpr int64_t kTakeoversVersion = 3, kOldestTakeoversVersion = 2;
+constexpr int64_t kTakeoversVersion = 3;
 constexpr int64_t kMostTakeoversBytes = int64_t{16} << 20;
 constexpr size_t kMostTextBytes = 1024;
 
@@ -34,36 +34,36 @@ std::string own_job() {
 }
 
 template <class Fields>
-void takeover_fields(Fields& f, Takeover& takeover, int64_t version) {
+void takeover_fields(Fields& f, Takeover& takeover) {
   f("number", takeover.number, 1);
   f("step", takeover.step);
   f("owner", takeover.owner, kMostTextBytes);
   f("job", takeover.job, kMostTextBytes);
   f("restart", takeover.restart);
   f("time", takeover.time);
-  if (version > 2) f("changes", takeover.changes);
+  f("changes", takeover.changes);
 }
 
-/// The fields of takeovers.json. Reading accepts every `version` from 1 on.
+/// The fields of takeovers.json. Reading accepts every later `version`.
 template <class Fields>
 void file_fields(Fields& f, std::string& format, int64_t& version, std::vector<Takeover>& all) {
   f("format", format);
-  f("version", version, 1);
+  f("version", version);
   f.list("takeovers", all, 0, Takeovers::kMost,
-         [&](auto& each, Takeover& takeover) { takeover_fields(each, takeover, version); });
+         [](auto& each, Takeover& takeover) { takeover_fields(each, takeover); });
 }
 
 std::vector<Takeover> parse(const std::string& bytes, const std::string& name) {
   const JsonReader reader(name, ExitCode::kStorage);
   const Json document = reader.parse(bytes);
+  const int64_t written = reader.integer(document, "version", 1, FieldReader::kMost);
+  if (written < kTakeoversVersion) reader.refuse("was written by an older ripstop, in version {}", written);
   FieldReader fields(reader, document, FieldReader::Mode::kSkipsUnknown);
   std::string format;
   int64_t version = 0;
   std::vector<Takeover> all;
   file_fields(fields, format, version, all);
   if (format != kTakeoversFormat) reader.refuse("is not a file of takeovers");
-  if (version < kOldestTakeoversVersion)
-    reader.refuse("is of version {}, which has no hash, and not {}", version, kTakeoversVersion);
   reader.require_seal(bytes);
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i - 1].number >= all[i].number)

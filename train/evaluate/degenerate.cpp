@@ -47,8 +47,7 @@ Degenerate find_degenerate(const Prediction& prediction) {
 }
 
 void DegenerateCounts::add(const Degenerate& signs) {
-  if (!signs.at_limit) at_limit.reset();
-  if (at_limit) *at_limit += signs.at_limit.value() ? 1 : 0;
+  at_limit += signs.at_limit ? 1 : 0;
   empty += signs.empty ? 1 : 0;
   repeats += signs.repeats ? 1 : 0;
   copies += signs.copies ? 1 : 0;
@@ -58,8 +57,7 @@ std::string to_text(const DegenerateCounts& counts) {
   return fmt::format(
       "summaries that ended at max_new_tokens: {}; empty: {}; with four words twice: {}; that begin with the "
       "document's first sentence: {}\n",
-      counts.at_limit ? std::to_string(*counts.at_limit) : "not known", counts.empty, counts.repeats,
-      counts.copies);
+      counts.at_limit, counts.empty, counts.repeats, counts.copies);
 }
 
 }  // namespace ripstop

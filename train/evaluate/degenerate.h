@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "train/evaluate/predictions.h"
@@ -9,9 +8,9 @@ namespace ripstop {
 
 /// Signs that a generated text is no real summary. Words are separated by white space.
 struct Degenerate {
-  std::optional<bool> at_limit;  ///< Prediction::at_limit
-  bool empty = false;            ///< no word
-  bool repeats = false;          ///< four words in a row occur twice
+  bool at_limit = false;  ///< Prediction::at_limit
+  bool empty = false;     ///< no word
+  bool repeats = false;   ///< four words in a row occur twice
   /// The summary begins with the document's first sentence, which ends at the first word, from the fourth on,
   /// that ends with . ! ? or ends a line.
   bool copies = false;
@@ -21,8 +20,7 @@ Degenerate find_degenerate(const Prediction& prediction);
 
 /// Numbers of summaries with each sign.
 struct DegenerateCounts {
-  std::optional<int64_t> at_limit = 0;  ///< nullopt if unknown for any summary
-  int64_t empty = 0, repeats = 0, copies = 0;
+  int64_t at_limit = 0, empty = 0, repeats = 0, copies = 0;
 
   void add(const Degenerate& signs);
 };

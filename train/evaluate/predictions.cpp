@@ -49,8 +49,9 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
     if (field == object.end() || !field->is_string()) return std::nullopt;
     prediction.*member = *field;
   }
-  if (const auto limit = object.find("at_limit"); limit != object.end() && limit->is_boolean())
-    prediction.at_limit = limit->get<bool>();
+  const auto limit = object.find("at_limit");
+  if (limit == object.end() || !limit->is_boolean()) return std::nullopt;
+  prediction.at_limit = *limit;
   if (checks_hash && object.value("hash", json()) != json(hash_of(prediction))) return std::nullopt;
   return prediction;
 }
@@ -58,7 +59,7 @@ std::optional<Prediction> parse_prediction(std::string_view line, int64_t exampl
 std::string line_of(const Prediction& prediction, int64_t example) {
   Json object{{"example", example}};
   for (const auto& [name, member] : kTexts) object[name] = prediction.*member;
-  if (prediction.at_limit) object["at_limit"] = *prediction.at_limit;
+  object["at_limit"] = prediction.at_limit;
   // Hashes the texts as a reader will get them, because text_of_json changes bytes that are not UTF-8, which
   // a model may generate.
   object["hash"] = hash_of(*parse_prediction(text_of_json(object), example, /*checks_hash=*/false));

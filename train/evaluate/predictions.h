@@ -14,8 +14,7 @@ struct Prediction {
   std::string summary;    ///< the generated summary
   std::string reference;  ///< the summary that a person wrote
   std::string document;   ///< the text that `summary` and `reference` summarize
-  /// Whether the summary ended without an end token (WrittenText::at_limit); nullopt in older files.
-  std::optional<bool> at_limit = {};
+  bool at_limit = false;  ///< the summary ended without an end token (WrittenText::at_limit)
 };
 
 /// A file with the predictions of examples 0, 1, 2, ... of a split, one JSON object a line:

@@ -51,7 +51,7 @@ std::string score_predictions(std::span<const Prediction> predictions, Evaluatio
     const Degenerate signs = find_degenerate(prediction);
     Json line{{"example", scores.rouge.examples()}, {"id", prediction.id}};
     for (const auto& [name, score] : named(rouge_scores)) line[name] = score.fmeasure;
-    line["at_limit"] = FieldWriter::to_json(signs.at_limit);
+    line["at_limit"] = signs.at_limit;
     line["empty"] = signs.empty;
     line["repeats"] = signs.repeats;
     line["copies"] = signs.copies;
@@ -75,10 +75,9 @@ std::string to_json(const EvaluationScores& scores) {
         scores.rouge.examples() == 0
             ? Json(nullptr)
             : Json{{"precision", score.precision}, {"recall", score.recall}, {"fmeasure", score.fmeasure}};
-  const auto share = [&](std::optional<int64_t> count) {
-    return count && scores.rouge.examples() > 0
-               ? Json(static_cast<double>(*count) / static_cast<double>(scores.rouge.examples()))
-               : Json(nullptr);
+  const auto share = [&](int64_t count) {
+    const int64_t examples = scores.rouge.examples();
+    return examples > 0 ? Json(static_cast<double>(count) / static_cast<double>(examples)) : Json(nullptr);
   };
   const DegenerateCounts& signs = scores.degenerate;
   document["degenerate"] = {{"at_limit", share(signs.at_limit)},

@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-/// "0.1.0".
+/// "0.2.0".
 std::string_view version();
 
 /// The short commit of the source, with "-dirty" for changed files; "unknown" outside a git checkout.

@@ -64,7 +64,7 @@ struct DataCounts {
 };
 
 struct DataUse : DataCounts {
-  std::string kind = {};  ///< "summary", "text" or "conversation"; empty in logs of older versions
+  std::string kind = {};  ///< "summary", "text" or "conversation"
   static void fields(auto& self, auto& field) {
     field("kind", self.kind);
     DataCounts::fields(self, field);
@@ -108,14 +108,14 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;  ///< host of each rank
-  /// The value of train.recompute after "auto" is decided; "none" in logs of older versions.
+  /// The value of train.recompute after "auto" is decided.
   std::string recompute = "none";
-  /// The value of train.micro_batch_sequences after "auto" is decided; 0 in logs of older versions.
+  /// The value of train.micro_batch_sequences after "auto" is decided; 0 if an edited log lacks it.
   int64_t micro_batch_sequences = 0;
-  int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step; 0 in logs of older versions
+  int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step
   DataUse data;
-  int64_t checkpoint_bytes = 0;  ///< size of one checkpoint
-  int64_t takeover = 0;  ///< Takeover::number; 0 if the run was already done, and in logs of older versions
+  int64_t checkpoint_bytes = 0;    ///< size of one checkpoint
+  int64_t takeover = 0;            ///< Takeover::number; 0 if the run was already done
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
   std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
@@ -128,12 +128,12 @@ struct StartEvent {
   StepCost plan;
   int64_t kernel_plans = 0;  ///< plans of GPU libraries, made before the first step
   double kernel_plans_seconds = 0;
-  /// The times from the program's start to this event; nullopt in logs of versions before 0.2.0.
+  /// The times from the program's start to this event; nullopt if an edited log lacks them.
   std::optional<StartupSeconds> startup;
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
   /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
   std::vector<ConfigDifference> changes;
-  std::optional<RunAccount> account;  ///< with all earlier starts; nullopt if one is of an older version
+  std::optional<RunAccount> account;  ///< with all earlier starts; nullopt if the log lacks one's
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -350,7 +350,7 @@ struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
   int exit_code = 0;                  ///< 75: a stop was requested, run the command again
-  std::string reason;                 ///< an EndReason word; empty in logs of older versions
+  std::string reason;                 ///< an EndReason word
   StepCost planned;                   ///< the plan of rank 0
   StepCost measured;                  ///< measured on rank 0
   int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory

@@ -38,7 +38,7 @@ std::string nodes_text(const StartEvent& start) {
 }
 
 std::string micro_batch_text(const StartEvent& start) {
-  if (start.micro_batch_sequences == 0) return "not known";  // an older version wrote the log
+  if (start.micro_batch_sequences == 0) return "not known";  // the log was edited
   return fmt::format("{} in {} a step", counted(start.micro_batch_sequences, "sequence"),
                      start.micro_batches);
 }

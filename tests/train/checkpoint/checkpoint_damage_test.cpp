@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/test_files.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"
 
@@ -314,35 +313,24 @@ TEST_F(ManifestTest, EarlierVersionsAreRefusedAndNotDamaged) {
     EXPECT_EQ(
         std::string(error.what()),
         fmt::format("M: was written by an older ripstop, in format version 5; this one reads version {} on",
-                    Manifest::kOldestVersion));
+                    Manifest::kVersion));
     EXPECT_EQ(error.hint(), "go on with the version that wrote it: ripstop 0.1.0 (abc)");
   }
 }
 
-TEST_F(ManifestTest, VersionsBeforeThePipelineAreRead) {
+TEST_F(ManifestTest, StagesOfAPipelineAreRead) {
   EXPECT_EQ(document()["mesh"], Json({{"replicate", 1}, {"pipeline", 1}, {"fsdp", 2}, {"tensor", 2}}));
-  EXPECT_EQ(document()["min_reader"], Manifest::kOldestVersion);
-  Json older = document();
-  older["version"] = 8;
-  older["mesh"].erase("pipeline");
-  for (Json& unit : older["units"]) unit.erase("stage");
-  EXPECT_EQ(parse_manifest(sign(older), "M").mesh, manifest_.mesh);
-  expect_refused([](Json& j) { j["mesh"].erase("pipeline"); }, "pipeline");
-}
-
-// A rank has the units of its stage alone, and an older ripstop would look for all.
-TEST_F(ManifestTest, APipelineNeedsAReaderOfThisVersion) {
   manifest_.mesh.pipeline = 2;
   manifest_.units = staged_table(tiny_model(), manifest_.mesh);
   manifest_.files.clear();
   for (const int64_t rank : storing_ranks(manifest_.units, manifest_.mesh))
     manifest_.files.push_back({rank, 5000 + rank, 100, std::string(32, 'a')});
-  EXPECT_EQ(document()["min_reader"], Manifest::kVersion);
   const Manifest read = parse_manifest(manifest_text(manifest_), "M");
   EXPECT_EQ(read.mesh, manifest_.mesh);
   std::vector<int64_t> stages;
   for (const UnitSpec& unit : read.units) stages.push_back(unit.stage);
   EXPECT_EQ(stages, (std::vector<int64_t>{0, 0, 1}));
+  expect_refused([](Json& j) { j["mesh"].erase("pipeline"); }, "pipeline");
   expect_refused([](Json& j) { j["units"][2]["stage"] = 0; }, "lists 7 files, 4 were expected");
   expect_refused([](Json& j) { j["units"][2]["stage"] = 2; }, "'stage' must be");
 }
@@ -354,63 +342,6 @@ TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
   for (int64_t rank = 0; rank < 64; ++rank)
     manifest_.files.push_back({rank, 5000, 100, std::string(32, 'a')});
   EXPECT_LT(manifest_text(manifest_).size(), small + 64 * 160);
-}
-
-std::filesystem::path golden_checkpoint(const std::string& kind, int version = Manifest::kVersion) {
-  return golden_file(fmt::format("{}_v{}", kind, version)) / "step_00000007";
-}
-
-/// The state in the golden checkpoint of adapters.
-CheckpointState state_of_golden_adapters() {
-  CheckpointState state = state_at(7, tiny_model());
-  state.adapted = {.lora = {.rank = 2,
-                            .alpha = 2.5,
-                            .dropout = 0.125,
-                            .rslora = true,
-                            .targets = {true, false, false, true, false, false, true}},
-                   .directory = "models/tiny",
-                   .hash = "fedcba9876543210fedcba9876543210",
-                   .samples = "0123456789abcdef0123456789abcdef",
-                   .dtype = "bfloat16"};
-  return state;
-}
-
-/// Writes the golden checkpoints of the newest format version. Run it once for each new version.
-TEST(CheckpointGolden, DISABLED_Write) {
-  Io io;
-  SmallRun run(tiny_model(), {2, 1, 1, 2}, DType::kBFloat16);
-  run.save_step(io, golden_checkpoint("checkpoint").parent_path(), 7);
-  const CheckpointState state = state_of_golden_adapters();
-  SmallRun adapters(tiny_model(), {1, 2, 2}, DType::kFloat32, state.adapted->lora);
-  adapters.fill(7);
-  for (const std::optional<Error>& error :
-       adapters.save(io, golden_checkpoint("checkpoint_adapters").parent_path(), state))
-    ASSERT_FALSE(error) << error->what();
-}
-
-void expect_golden(const std::filesystem::path& directory, const CheckpointState& expected, DType moments,
-                   const LoraConfig& lora = {}) {
-  Io io;
-  EXPECT_TRUE(verify_checkpoint(io, directory).empty());
-  const Manifest manifest = read_manifest(io, directory);
-  EXPECT_EQ(manifest.state, expected);
-  check_same_parameters(manifest.units, stored_table(expected));
-  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 1}, MeshSizes{2, 2, 2, 2}}) {
-    SmallRun run(tiny_model(), mesh, moments, lora);
-    run.read(io, directory);
-    EXPECT_TRUE(run.is_at(7));
-  }
-}
-
-TEST(CheckpointGolden, IsReadAndItsManifestWrittenAlike) {
-  Io io;
-  for (const int version : {Manifest::kOldestVersion, Manifest::kVersion})
-    expect_golden(golden_checkpoint("checkpoint", version), state_at(7, tiny_model()), DType::kBFloat16);
-  const CheckpointState adapters = state_of_golden_adapters();
-  expect_golden(golden_checkpoint("checkpoint_adapters"), adapters, DType::kFloat32, adapters.adapted->lora);
-  for (const char* kind : {"checkpoint", "checkpoint_adapters"})
-    EXPECT_EQ(manifest_text(read_manifest(io, golden_checkpoint(kind))),
-              read_bytes(golden_checkpoint(kind) / Manifest::kFileName));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ inline float value_of(const std::string& parameter, int64_t row, int64_t column,
 inline void make_older(const std::filesystem::path& checkpoint) {
   std::string text = read_bytes(checkpoint / Manifest::kFileName);
   for (const auto& [key, now, then] :
-       {std::tuple{"version", Manifest::kVersion, 5}, {"min_reader", Manifest::kOldestVersion, 1}}) {
+       {std::tuple{"version", Manifest::kVersion, 5}, {"min_reader", Manifest::kVersion, 1}}) {
     const std::string line = fmt::format("\"{}\": {}", key, now);
     text.replace(text.find(line), line.size(), fmt::format("\"{}\": {}", key, then));
   }

@@ -136,7 +136,7 @@ TEST(Takeovers, KeepTheChangesOfTheConfig) {
   EXPECT_TRUE(read.changes_after(3).empty());
 }
 
-// Numbers whose successor would overflow, in a file with the right hash; and a file of before the hash.
+// Numbers whose successor would overflow, in a file with the right hash; and a file of an older ripstop.
 TEST(Takeovers, HostileNumbersAndAnOldFileAreNone) {
   ScratchDirectory scratch;
   QuickIo io;
@@ -151,8 +151,8 @@ TEST(Takeovers, HostileNumbersAndAnOldFileAreNone) {
   };
   EXPECT_EQ(problem_with("/takeovers/1/number", 3), "");
   EXPECT_HAS(problem_with("/takeovers/1/number", INT64_MAX), "'number' must be a whole number from 1 to");
-  EXPECT_HAS(problem_with("/version", 1), "is of version 1");
-  EXPECT_EQ(problem_with("/version", 2), "") << "which has no changes";
+  EXPECT_HAS(problem_with("/version", 2), "was written by an older ripstop, in version 2");
+  EXPECT_EQ(problem_with("/version", 4), "");
   // An escape sequence must not reach the terminal of somebody who lists the checkpoints.
   EXPECT_EQ(problem_with("/takeovers/0/owner",
                          "a\x1b[2J\xc2\x9b"

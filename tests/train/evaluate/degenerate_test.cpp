@@ -39,10 +39,6 @@ TEST(Degenerate, Counts) {
   EXPECT_EQ(counts.empty, 1);
   EXPECT_EQ(counts.repeats, 1);
   EXPECT_EQ(counts.copies, 1);
-  counts.add({});  // of an older file
-  EXPECT_EQ(counts.at_limit, std::nullopt);
-  counts.add({.at_limit = true});
-  EXPECT_EQ(counts.at_limit, std::nullopt);
   EXPECT_TRUE(signs(" \n").empty);
   EXPECT_FALSE(signs("a").empty);
 }

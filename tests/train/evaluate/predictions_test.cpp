@@ -27,7 +27,7 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
     EXPECT_EQ(file.count(), 0);
     file.append(kFirst);
     const std::string fields =
-        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article","hash":")";
+        R"({"example":0,"id":"a1","summary":"a \"quoted\" summary\nof two lines","reference":"what was written","document":"an article","at_limit":false,"hash":")";
     ASSERT_EQ(text().substr(0, fields.size()), fields);
     EXPECT_EQ(text().size(), fields.size() + 32 + 3) << text();
   }
@@ -46,7 +46,6 @@ TEST_F(PredictionFileTest, GoesOnWhereItStopped) {
             (std::vector<std::string>{kFirst.summary, ""}));
 }
 
-// Lines of older versions do not tell it.
 TEST_F(PredictionFileTest, TellsWhetherASummaryEndedAtTheLimit) {
   Prediction cut = kFirst;
   cut.at_limit = true;
@@ -57,8 +56,8 @@ TEST_F(PredictionFileTest, TellsWhetherASummaryEndedAtTheLimit) {
   }
   const PredictionFile file = open();
   ASSERT_EQ(file.count(), 2);
-  EXPECT_EQ(file.predictions()[0].at_limit, true);
-  EXPECT_EQ(file.predictions()[1].at_limit, std::nullopt);
+  EXPECT_TRUE(file.predictions()[0].at_limit);
+  EXPECT_FALSE(file.predictions()[1].at_limit);
 }
 
 TEST_F(PredictionFileTest, CutsATornLine) {
@@ -82,11 +81,12 @@ TEST_F(PredictionFileTest, CutsATornLine) {
 
 TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
   { open(); }
-  const std::string second = R"({"example":1,"id":"","summary":"","reference":"","document":""})"
-                             "\n";
+  const std::string second =
+      R"({"example":1,"id":"","summary":"","reference":"","document":"","at_limit":false})"
+      "\n";
   for (const std::string& lines :
        {second, std::string("{}\n"), std::string("\n"), std::string("[0]\n"),
-        std::string(R"({"example":0,"id":1,"summary":"","reference":"","document":""})"
+        std::string(R"({"example":0,"id":1,"summary":"","reference":"","document":"","at_limit":false})"
                     "\n")}) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", lines + second);
     const PredictionFile file = open();

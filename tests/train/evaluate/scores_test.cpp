@@ -88,9 +88,6 @@ TEST(EvaluationScores, EachPredictionHasItsScores) {
       to_text(scores).find("summaries that ended at max_new_tokens: 1; empty: 1; with four words twice: 0"),
       std::string::npos)
       << to_text(scores);
-  // A line of an older version does not tell whether it ended at the limit.
-  score_predictions(std::vector<Prediction>(1), scores);
-  EXPECT_TRUE(json::parse(to_json(scores)).at("degenerate").at("at_limit").is_null());
 }
 
 // An example has BOS, a document, a separator of one token, a summary of two tokens, and EOS.
