@@ -381,14 +381,20 @@ check_checkpoint() { # check_checkpoint DIRECTORY
   if ((i == 0)); then complain "$1: no files"; fi
 }
 
+echo "versions"
+golden=tests/golden/$(sed -n 's/^project(ripstop VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)  # the page tells of this version alone
+golden_files=$(table versions | cut -d'|' -f3 | tr ', ' '\n\n' | while read -r pattern; do
+  if [[ -n $pattern ]]; then compgen -G "$golden/$pattern" || echo "no $golden/$pattern"; fi
+done | sort)
+same "the files of $golden in the page's table" "$golden_files" "$(find "$golden" -type f | LC_ALL=C sort)"
+
 echo "takeovers"
 takeovers=$(json "$work/run/checkpoints/takeovers.json")
 check_fields takeovers.json "$takeovers"
 same "the first takeover" "$(field "$takeovers" "takeovers[0].number") from step $(field "$takeovers" "takeovers[0].step")" "1 from step 0"
 
 echo "checkpoints"
-version=$(sed -n 's/.*kVersion = \([0-9]*\);.*/\1/p' train/checkpoint/manifest.h)  # the pages tell of it alone
-for directory in tests/golden/checkpoint_*v"$version"/step_* "$work"/run/checkpoints/step_00000003; do
+for directory in "$golden"/*/checkpoints/step_* "$work"/run/checkpoints/step_00000003; do
   check_checkpoint "$directory"
   "$program" checkpoint verify "$directory" >/dev/null || complain "$directory: ripstop finds damage"
 done
