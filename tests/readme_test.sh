@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-}
 export LC_ALL=C
-pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md)
+pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/releases/*.md)
 status=0
 complain() {
   echo "$*"
@@ -127,6 +127,16 @@ if [[ -n $program ]]; then
   [[ $'\n'$(<docs/pretrained.md) == *$'\n'"$(tests/bench/what_fits.sh "$program")"$'\n'* ]] ||
     complain "docs/pretrained.md: the table of what fits where differs from what tests/bench/what_fits.sh prints"
 fi
+
+# The newest version with a date is the same everywhere, and this one is not below it.
+release=$(sed -n 's/^## \[\([0-9.]*\)\] - \([0-9-]*\)$/\1 \2/p' CHANGELOG.md | head -1)
+cited=$(sed -n -E 's/^(version|date-released): //p' CITATION.cff | paste -sd ' ')
+[[ $cited == "$release" ]] || complain "CITATION.cff is of $cited, CHANGELOG.md of $release"
+grep -qF "(docs/releases/${release% *}.md)" README.md || complain "README.md: no link to docs/releases/${release% *}.md"
+version=$(sed -n 's/^project(ripstop VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+[[ $(printf '%s\n' "${release% *}" "$version" | sort -V | tail -1) == "$version" ]] ||
+  complain "CMakeLists.txt: version $version, CHANGELOG.md has ${release% *}"
+if [[ -n $program && $("$program" --version) != *" $version "* ]]; then complain "ripstop --version does not say $version"; fi
 
 # The README is a page to read at one sitting.
 if (($(wc -l <README.md) > 200)); then complain "README.md: $(wc -l <README.md) lines, at most 200"; fi
