@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "data/text/json_struct.h"
+#include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 #include "train/report/model_text.h"
 
@@ -41,13 +42,12 @@ std::string steps_text(const CheckReport& report) {
 
 std::string computed_text(const CheckSettings& settings) {
   const StepOptions& step = settings.step;
-  return fmt::format("in {}, gradients sent in {}, recompute {} (alone {}), {}, {}, {}",
+  return fmt::format("in {}, gradients sent in {}, recompute {} (alone {}), {}, {}, units {}",
                      to_string(step.sharding.compute), to_string(step.sharding.reduce),
                      to_string(step.sharding.recompute), to_string(settings.reference_recompute),
                      step.max_grad_norm > 0 ? "clipping" : "no clipping",
                      step.adamw.weight_decay > 0 ? "weight decay" : "no weight decay",
-                     step.sharding.reshard_after_forward ? "units resharded after forward"
-                                                         : "units kept whole after forward");
+                     units_text(step.sharding.reshard_after_forward));
 }
 
 // The tensors that an operation sends along its axis.

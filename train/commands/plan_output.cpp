@@ -83,7 +83,7 @@ std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, cons
   const std::vector<std::string> options = sbatch_options(job, target);
   return fmt::format(
       "\nThe first one, for {}:\n\n[mesh]\n{}\n\n[train]\n"
-      "micro_batch_sequences = {}\nrecompute = \"{}\"\n\n"
+      "micro_batch_sequences = {}\nrecompute = \"{}\"\n{}\n"
       "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
       "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
       job.config_file,
@@ -93,6 +93,9 @@ std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, cons
                                                  : "";
                 }),
       run.step.sharding.sequence_count, to_string(run.step.sharding.recompute),
+      run.mesh.pipeline > 1
+          ? fmt::format("reshard_after_forward = {}\n", run.step.sharding.reshard_after_forward)
+          : "",
       fmt::join(options, "\n#SBATCH "), train_words(job), fmt::join(options, " "),
       train_words(job).substr(std::string("train ").size()));
 }
@@ -199,6 +202,7 @@ Json to_json(const ResolvedRun& run, const RunTarget& target) {
           {"flops_per_token_full_attention", flops.full_attention},
           {"recompute", to_string(run.step.sharding.recompute)},
           {"recomputed_share", run.recomputed_share()},
+          {"reshard_after_forward", run.step.sharding.reshard_after_forward},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
           {"head_chunk_rows", run.step.sharding.head_chunk_rows},
@@ -221,6 +225,7 @@ Json row_json(const ResolvedRun& run, const RunTarget& target, double step_token
           {"pipeline", pipeline_json(run, target.device)},
           {"recompute", to_string(run.step.sharding.recompute)},
           {"recomputed_share", run.recomputed_share()},
+          {"reshard_after_forward", run.step.sharding.reshard_after_forward},
           {"memory", cost["memory"]},
           {"moments", to_string(run.step.adamw.moments)},
           {"device_share", FieldWriter::to_json(device_share(run, target))},

@@ -225,8 +225,8 @@ const ConfigKey kKeys[] = {
      .doc = "Activations that backward computes again, to save memory: the norms and the largest product of each block, or the whole block; `auto`: the least with which a micro-batch fits. With the same micro-batch the result is the same.",
      .elsewhere = "gradient_checkpointing activation_checkpoint.mode | activation_checkpointing "
                   "recompute_granularity checkpoint_activations"},
-    {RIPSTOP_KEY(train, reshard_after_forward),
-     .doc = "Free gathered weights between forward and backward (ZeRO-3); `false` keeps them (ZeRO-2).",
+    {RIPSTOP_KEY(train, reshard_after_forward), .may_change_on_resume = true, .none_is_auto = true,
+     .doc = "Free gathered weights between forward and backward (ZeRO-3); `false` keeps them (ZeRO-2); `auto`: in a pipeline `false` if that fits into memory, else `true`.",
      .elsewhere = "fsdp_reshard_after_forward parallelism.fsdp_reshard_after_forward | zero_stage"},
     {RIPSTOP_KEY(train, validate_at_start),
      .doc = "Validate the initial weights too, before step 1: the scores beside which training is judged. They are no checkpoint, so never the best one.",

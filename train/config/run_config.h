@@ -124,7 +124,7 @@ struct TrainSection {
   int64_t global_batch_sequences = 0;
   std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; nullopt: "auto"
   RecomputeChoice recompute = RecomputeChoice::kAuto;
-  bool reshard_after_forward = true;
+  std::optional<bool> reshard_after_forward;  ///< nullopt: "auto"
   bool validate_at_start = false;
   int64_t validate_every = 0;  ///< steps between validations; 0: off
   /// Validations in a row without improvement that end the run; 0: off.

@@ -120,19 +120,25 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.idle_share = 1 - static_cast<double>(g) / static_cast<double>(computed);
   split_layers(config, target, run);
   run.pipeline_idle_share = pipeline_idle_share(run, target.rows.target_share, run.micro_batches);
-  // More micro-batches in flight hide messages, but recomputation and smaller micro-batches cost more.
-  const std::vector<double> aheads = run.mesh.pipeline > 1 ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};
-  for (const double ahead : aheads) {
-    run.step.sharding.pipeline_ahead = ahead;
-    run.plan = plan_fullest(run.request(target.device));
-    run.snapshot = {};
-    plan_summaries(config, target, run);
-    if (run.fits(target)) break;
-  }
-  // Snapshots take the memory that is left.
-  run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
-                               run.memory().total());
-  return run.fits(target);
+  // Kept units are gathered once a step, not for each micro-batch, and more micro-batches in flight hide
+  // messages; but recomputation and smaller micro-batches cost more than either saves.
+  const bool piped = run.mesh.pipeline > 1;
+  const std::vector<double> aheads = piped ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};
+  std::vector<bool> reshards = piped ? std::vector{false, true} : std::vector{true};
+  if (config.train.reshard_after_forward) reshards = {*config.train.reshard_after_forward};
+  for (const bool reshard : reshards)
+    for (const double ahead : aheads) {
+      run.step.sharding.reshard_after_forward = reshard;
+      run.step.sharding.pipeline_ahead = ahead;
+      run.plan = plan_fullest(run.request(target.device));
+      run.snapshot = {};
+      plan_summaries(config, target, run);
+      // Snapshots take the memory that is left.
+      run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
+                                   run.memory().total());
+      if (run.fits(target)) return true;
+    }
+  return false;
 }
 
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,

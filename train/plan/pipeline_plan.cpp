@@ -6,6 +6,7 @@
 
 #include "model/core/rounding.h"
 #include "train/plan/micro_batch.h"
+#include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {
@@ -75,9 +76,9 @@ std::string pipeline_text(const ResolvedRun& run, DeviceKind device) {
     in_flight.push_back(std::to_string(each.in_flight));
     memory.push_back(bytes_text(each.bytes));
   }
-  return fmt::format("{} stages of {} layers, {:.1f}% idle; {} micro-batches in flight; {} a rank",
+  return fmt::format("{} stages of {} layers, {:.1f}% idle; {} micro-batches in flight; {} a rank; units {}",
                      layers.size(), enumerated(layers), 100 * run.pipeline_idle_share, enumerated(in_flight),
-                     enumerated(memory));
+                     enumerated(memory), units_text(run.step.sharding.reshard_after_forward));
 }
 
 std::vector<std::string> pipeline_notes(const RunConfig& config, const RunTarget& target,

@@ -28,6 +28,10 @@ std::string recompute_text(const ResolvedRun& run) {
                      100 * run.recomputed_share());
 }
 
+std::string_view units_text(bool reshard_after_forward) {
+  return reshard_after_forward ? "resharded after forward" : "kept whole after forward";
+}
+
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes) {
   const MemoryUse memory = run.memory();
   std::string text;

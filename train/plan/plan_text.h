@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "train/plan/resolved_run.h"
 
@@ -17,6 +18,9 @@ std::string parameters_text(const ResolvedRun& run);
 
 /// "none", or "selective (14.2% more operations than none)".
 std::string recompute_text(const ResolvedRun& run);
+
+/// "resharded after forward", or "kept whole after forward": the gathered units.
+std::string_view units_text(bool reshard_after_forward);
 
 /// "80.0 GiB", or "80.0 GiB, of which CUDA's libraries take 3.0 GiB".
 std::string device_memory_text(const ResolvedRun& run, int64_t device_memory_bytes);

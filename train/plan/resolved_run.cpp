@@ -120,7 +120,6 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   step.sharding = {.compute = resolve_precision(config, target, notes),
                    .reduce = dtype_of(config.precision.reduce),
                    .sequence_length = config.data.sequence_length,
-                   .reshard_after_forward = config.train.reshard_after_forward,
                    .lora = config.lora};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],

@@ -110,6 +110,8 @@ struct StartEvent {
   std::vector<std::string> hosts;  ///< host of each rank
   /// The value of train.recompute after "auto" is decided.
   std::string recompute = "none";
+  /// The value of train.reshard_after_forward after "auto" is decided.
+  bool reshard_after_forward = true;
   /// The value of train.micro_batch_sequences after "auto" is decided; 0 if an edited log lacks it.
   int64_t micro_batch_sequences = 0;
   int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step
@@ -146,6 +148,7 @@ struct StartEvent {
       mesh("hosts", self.hosts);
     });
     field("recompute", self.recompute);
+    field("reshard_after_forward", self.reshard_after_forward);
     field("micro_batch_sequences", self.micro_batch_sequences);
     field("micro_batches", self.micro_batches);
     field("data", self.data);

@@ -11,6 +11,7 @@
 #include "parallel/rank_device.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
+#include "train/plan/plan_text.h"
 #include "train/plan/run_length.h"
 #include "train/plan/training_data.h"
 
@@ -51,10 +52,11 @@ void require_equal_decisions(const DecidedRun& run) {
                   to_string(sharding.compute), to_string(sharding.recompute), sharding.head_chunk_rows),
       where, "give train.micro_batch_sequences and train.recompute, or use nodes of one kind");
   if (run.mesh.pipeline > 1)
-    require_equal(world, ExitCode::kResources, "pipeline",
-                  fmt::format("stages of {} layers, {} ahead", fmt::join(sharding.stage_layers, ", "),
-                              sharding.pipeline_ahead),
-                  where, "give mesh.pipeline_layers, or use nodes of one kind");
+    require_equal(
+        world, ExitCode::kResources, "pipeline",
+        fmt::format("stages of {} layers, {} ahead, units {}", fmt::join(sharding.stage_layers, ", "),
+                    sharding.pipeline_ahead, units_text(sharding.reshard_after_forward)),
+        where, "give mesh.pipeline_layers and train.reshard_after_forward, or use nodes of one kind");
   const std::string same_data = fmt::format("make the same {} visible on every node", run.config.data.key());
   require_equal(world, ExitCode::kInputData, "data set", content_hashes(run.datasets), where, same_data);
   require_equal(world, ExitCode::kInputData, "validation set", content_hashes(run.validation), where,

@@ -212,7 +212,7 @@ std::vector<ConfigDifference> ResumableCheckpoint::changes() const {
 
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step) {
   std::vector<std::string> notes;
-  bool other_generation = false;
+  bool other_generation = false, other_units = false;
   for (const ConfigDifference& difference : saved.differences) {
     std::string note = difference.text();
     if (difference.key == "lora.adapter")
@@ -224,11 +224,15 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
     if (saved.is_change(difference)) note += fmt::format(", from step {} on", step + 1);
     notes.push_back(std::move(note));
     other_generation |= difference.key.starts_with("generation.");
+    // Without a pipeline "auto" is true.
+    other_units |= difference.key == "train.reshard_after_forward" &&
+                   (mesh.pipeline > 1 || difference.old_value == "false" || difference.new_value == "false");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // Changes of [generation] or train.recompute change the memory left for an "auto" micro-batch.
-  const bool other_memory = !saved.config.train.micro_batch_sequences &&
-                            (other_generation || has_key(saved.differences, "train.recompute"));
+  // These changes change the memory left for an "auto" micro-batch.
+  const bool other_memory =
+      !saved.config.train.micro_batch_sequences &&
+      (other_generation || other_units || has_key(saved.differences, "train.recompute"));
   if (other_mesh || other_memory || has_key(saved.differences, "train.micro_batch_sequences"))
     notes.push_back(fmt::format(
         "{}: sums are rounded in another order, so losses agree with those of an unbroken run to {}, not bit "

@@ -9,6 +9,7 @@
 #include "data/process/shell_word.h"
 #include "train/machine/slow_ranks.h"
 #include "train/plan/micro_batch.h"
+#include "train/plan/plan_text.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 
@@ -98,6 +99,8 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
   add("mesh", was.mesh.to_text(), now.mesh.to_text());
   add("micro-batch", micro_batch_text(was), micro_batch_text(now));
   add("recompute", was.recompute, now.recompute);
+  add("units", std::string(units_text(was.reshard_after_forward)),
+      std::string(units_text(now.reshard_after_forward)));
   if (lines.size() == 1) return {};
   const auto idle = [&](const StartEvent& start) {
     return fmt::format("{:.1f}%", 100 * idle_share(start, config));

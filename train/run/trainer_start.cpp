@@ -327,6 +327,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
                        config.data.sequence_length, micro_batches_text(config, run)));
   if (run.step.sharding.recompute != Recompute::kNone)
     log_.say(fmt::format("recompute: {}", recompute_text(run)));
+  if (run.mesh.pipeline > 1)
+    log_.say(fmt::format("units: {}", units_text(run.step.sharding.reshard_after_forward)));
   for (const LengthLine& line : length_lines(config, length))
     log_.say(fmt::format("{}: {}", line.name, line.text));
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
@@ -363,6 +365,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.mesh = run_.mesh;
   event.hosts = mesh_.hosts();
   event.recompute = std::string(to_string(run_.step.sharding.recompute));
+  event.reshard_after_forward = run_.step.sharding.reshard_after_forward;
   event.micro_batch_sequences = run_.step.sharding.sequence_count;
   event.micro_batches = run_.micro_batches;
   event.data = {data, std::string(to_string(data.kind))};

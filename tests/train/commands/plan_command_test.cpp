@@ -233,6 +233,12 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_TRUE(one["fits"].is_null());  // no memory was given
   EXPECT_EQ(one["recompute"], "none");
   EXPECT_HAS(plan().out, "\nrecompute       none\n");
+  EXPECT_EQ(one["reshard_after_forward"], true);
+  const std::string stages = "--nodes 2 --ntasks-per-node 2 mesh.pipeline=2 ";
+  EXPECT_EQ(plan_json(stages)["reshard_after_forward"], false) << "with a pipeline they are kept";
+  EXPECT_HAS(plan(stages).out, "; units kept whole after forward\n");
+  EXPECT_EQ(plan_json(stages + "--search")["rows"][0]["reshard_after_forward"], false);
+  EXPECT_HAS(plan(stages + "--search").out, "recompute = \"none\"\nreshard_after_forward = false\n\n");
   const Json full = plan_json("train.recompute=full");
   EXPECT_EQ(full["recompute"], "full");
   EXPECT_GT(full["recomputed_share"], 0.1);
@@ -332,8 +338,9 @@ class PlanSearch : public PlanCommand {
 // The keys that a row of a search shares with a plan.
 Json shared_keys(const Json& row) {
   Json shared;
-  for (const char* key : {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share",
-                          "recompute", "recomputed_share", "memory", "traffic_per_step"})
+  for (const char* key :
+       {"mesh", "micro_batch_sequences", "micro_batches_per_step", "idle_share", "recompute",
+        "recomputed_share", "reshard_after_forward", "memory", "traffic_per_step"})
     shared[key] = row.at(key);
   return shared;
 }

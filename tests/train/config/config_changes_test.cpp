@@ -17,11 +17,12 @@ using small_config::parsed;
 TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   const RunConfig before = parsed(kSmallest);
   EXPECT_TRUE(check_resume(before, before).empty());
-  const RunConfig moved = parsed(
-      kSmallest, {"mesh.tensor=2", "log.every_steps=1", "checkpoint.keep=9", "train.micro_batch_sequences=2",
-                  "train.recompute=full", "train.steps=200", "data.directory=elsewhere"});
+  const RunConfig moved =
+      parsed(kSmallest, {"mesh.tensor=2", "log.every_steps=1", "checkpoint.keep=9",
+                         "train.micro_batch_sequences=2", "train.recompute=full",
+                         "train.reshard_after_forward=false", "train.steps=200", "data.directory=elsewhere"});
   const std::vector<ConfigDifference> accepted = check_resume(before, moved);
-  EXPECT_EQ(accepted.size(), 7u);
+  EXPECT_EQ(accepted.size(), 8u);
   EXPECT_EQ(accepted[0].text(), "mesh.tensor: 1 -> 2");
 
   // Keys that do not affect the weights.

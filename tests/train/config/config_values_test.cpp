@@ -33,6 +33,23 @@ TEST(ConfigValues, WrongTypesAreNamed) {
   expect_usage(refusal(with("run", "seed = 2024-01-01")), "'run.seed' must be an integer");
 }
 
+// Booleans, which older runs have stored, and "auto", the default.
+TEST(ConfigValues, UnitsAreReshardedKeptOrAsTheyFit) {
+  using Reshard = std::optional<bool>;
+  const auto reshards = [](const std::string& value) {
+    const RunConfig config = parsed(with("train", "reshard_after_forward = " + value));
+    EXPECT_EQ(parse_run_config(to_toml(config), "written"), config);
+    return config.train.reshard_after_forward;
+  };
+  EXPECT_EQ(reshards("true"), Reshard(true));
+  EXPECT_EQ(reshards("false"), Reshard(false));
+  EXPECT_EQ(reshards("\"auto\""), Reshard());
+  EXPECT_EQ(parsed(kSmallest).train.reshard_after_forward, Reshard());
+  EXPECT_EQ(parsed(kSmallest, {"train.reshard_after_forward=auto"}).train.reshard_after_forward, Reshard());
+  expect_usage(refusal(with("train", "reshard_after_forward = \"no\"")),
+               "'train.reshard_after_forward' must be true, false or \"auto\", got \"no\"");
+}
+
 TEST(ConfigValues, EndTokensAreAnIdOrAList) {
   using Ids = std::vector<int32_t>;
   const auto ends = [](const std::string& value) {

@@ -103,6 +103,37 @@ TEST(PipelinePlan, TheMemoryDecidesHowManyAreInFlight) {
   EXPECT_NE(resolved(config, bytes[2] - 1).step.sharding.recompute, Recompute::kNone);
 }
 
+// Kept units come before more micro-batches in flight.
+TEST(PipelinePlan, UnitsAreKeptIfThatFits) {
+  const auto planned = [](const std::vector<std::string>& more, std::optional<int64_t> memory) {
+    return resolve_run(piped(2, more), ranks_of(4, memory));
+  };
+  const auto bytes = [&](bool reshard, double ahead) {
+    ResolvedRun run = planned({}, std::nullopt);
+    run.step.sharding.reshard_after_forward = reshard;
+    run.step.sharding.pipeline_ahead = ahead;
+    return plan_fullest(run.request(DeviceKind::kCpu)).memory.total();
+  };
+  const int64_t kept = bytes(false, 0), resharded = bytes(true, 1);
+  ASSERT_LT(resharded, kept);
+  const auto reshards = [&](const std::string& value, std::optional<int64_t> memory) {
+    const ResolvedRun run = planned({"train.reshard_after_forward=" + value}, memory);
+    EXPECT_EQ(run.mesh.fsdp, 2);
+    EXPECT_EQ(run.step.sharding.recompute, Recompute::kNone) << "which would cost more";
+    EXPECT_TRUE(run.fits(ranks_of(4, memory)));
+    return run.step.sharding.reshard_after_forward;
+  };
+  EXPECT_FALSE(reshards("auto", std::nullopt));
+  EXPECT_FALSE(reshards("auto", kept));
+  EXPECT_EQ(planned({}, kept).step.sharding.pipeline_ahead, 0);
+  EXPECT_TRUE(reshards("auto", kept - 1));
+  EXPECT_EQ(planned({}, kept - 1).step.sharding.pipeline_ahead, 1);
+  EXPECT_TRUE(reshards("true", kept));
+  EXPECT_FALSE(planned({"train.reshard_after_forward=false"}, kept - 1).step.sharding.reshard_after_forward)
+      << "as asked for, with more recomputation";
+  EXPECT_TRUE(resolve_run(piped(1), ranks_of(4)).step.sharding.reshard_after_forward);
+}
+
 TEST(PipelinePlan, IdleShareIsThatOfTheBubbleAndOfUnequalStages) {
   const auto share = [](const RunConfig& config) { return resolved(config).pipeline_idle_share; };
   EXPECT_EQ(share(piped(1)), 0);
@@ -156,7 +187,9 @@ TEST(PipelinePlan, TextHasEachStage) {
   const std::string text = pipeline_text(resolved(piped(3)), DeviceKind::kCpu);
   EXPECT_HAS(text, "3 stages of 3, 3 and 2 layers, ");
   EXPECT_HAS(text, "% idle; 5, 3 and 1 micro-batches in flight; ");
-  EXPECT_HAS(text, "MiB a rank");
+  EXPECT_HAS(text, "MiB a rank; units kept whole after forward");
+  const ResolvedRun resharded = resolved(piped(3, {"train.reshard_after_forward=true"}));
+  EXPECT_HAS(pipeline_text(resharded, DeviceKind::kCpu), "; units resharded after forward");
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.mesh.pipeline = 3;
   start.hosts = {"n1", "n2"};
   start.recompute = "selective";
+  start.reshard_after_forward = false;
   start.micro_batch_sequences = 4;
   start.micro_batches = 3;
   start.parameters = int64_t{1} << 40;
@@ -105,6 +106,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].argv[2], "a \"b\".toml");
   EXPECT_EQ(log.starts[0].hosts, start.hosts);
   EXPECT_EQ(log.starts[0].recompute, start.recompute);
+  EXPECT_FALSE(log.starts[0].reshard_after_forward);
   EXPECT_EQ(log.starts[0].micro_batch_sequences, 4);
   EXPECT_EQ(log.starts[0].micro_batches, 3);
   EXPECT_EQ(log.starts[0].mesh, start.mesh);

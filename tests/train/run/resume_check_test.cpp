@@ -172,5 +172,26 @@ TEST(ResumeCheck, OtherRecomputationMayMeanAnotherMicroBatch) {
             std::string::npos);
 }
 
+// An older run has stored true, for which "auto" is another word without a pipeline.
+TEST(ResumeCheck, KeptUnitsMayMeanAnotherMicroBatch) {
+  const auto notes_of = [](const std::string& before, const std::string& after, int64_t stages) {
+    const auto with = [](const std::string& value) {
+      return parsed(kSmallest, {"train.reshard_after_forward=" + value});
+    };
+    const RunConfig config = with(after);
+    ModelConfig model = config.model;
+    model.vocab_size = 400;
+    ResumableCheckpoint saved = checked(saved_with(to_toml(with(before))), config, model);
+    saved.mesh.pipeline = stages;
+    std::string text;
+    for (const std::string& note : resume_notes(saved, saved.mesh, 7)) text += note + "\n";
+    return text;
+  };
+  EXPECT_EQ(notes_of("true", "auto", 1), "train.reshard_after_forward: true -> \"auto\"\n");
+  for (const std::string& text :
+       {notes_of("true", "auto", 2), notes_of("false", "auto", 1), notes_of("auto", "false", 1)})
+    EXPECT_HAS(text, "the micro-batch may be another one");
+}
+
 }  // namespace
 }  // namespace ripstop

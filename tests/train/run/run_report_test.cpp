@@ -23,6 +23,7 @@ struct JobOf {
     event.mesh = run.mesh;
     event.hosts = hosts;
     event.recompute = std::string(to_string(run.step.sharding.recompute));
+    event.reshard_after_forward = run.step.sharding.reshard_after_forward;
     event.micro_batch_sequences = run.step.sharding.sequence_count;
     event.micro_batches = run.micro_batches;
     event.plan = {run.memory(), run.plan.traffic_per_step};
@@ -93,6 +94,11 @@ TEST(SinceLastStart, WhatIsComputedAgainCostsTime) {
   EXPECT_HAS(text, "  recompute    none -> full\n");
   const double share = JobOf(4, {"train.recompute=full"}).run.recomputed_share();
   EXPECT_HAS(text, fmt::format("about {:.0f} expected", 1000 / (1 + share)));
+}
+
+TEST(SinceLastStart, KeptUnitsAreNamed) {
+  const std::string text = JobOf(4, {"train.reshard_after_forward=false"}).since({JobOf(4).start(), 1000});
+  EXPECT_HAS(text, "  units        resharded after forward -> kept whole after forward\n");
 }
 
 TEST(SinceLastStart, NoSpeedIsMadeUp) {
