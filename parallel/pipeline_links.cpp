@@ -65,22 +65,21 @@ void PipelineLinks::end(Pending& pending) {
   context_.arena.close_pending();
 }
 
-bool PipelineLinks::run(std::span<const PipelineOperation> program,
-                        FunctionRef<bool(const PipelineAction&)> compute) {
+void PipelineLinks::run(const std::vector<PipelineOperation>& program,
+                        FunctionRef<void(const PipelineAction&)> compute) {
   for (size_t o = 0; o < program.size(); ++o) {
-    const auto& [kind, action] = program[o];
+    const auto [kind, action] = program[o];
     if (kind == PipelineOperation::Kind::kSend) {
       send(action.direction);
     } else if (kind != PipelineOperation::Kind::kReceive) {
-      receive_ahead(program.subspan(o + 1));
-      if (!compute(action)) return false;
+      receive_ahead(std::span(program).subspan(o + 1));
+      compute(action);
     } else if (early_ > 0) {
       --early_;
     } else {
       receive(action.direction);
     }
   }
-  return true;
 }
 
 void PipelineLinks::finish() {

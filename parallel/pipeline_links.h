@@ -24,8 +24,8 @@ class PipelineLinks {
 
   /// Does the operations of `program` in their order: starts the messages and calls compute() for each
   /// forward and backward, in which the caller takes its input from take() or arrived() and ends with put()
-  /// or give_back(). If compute() returns false, returns false at once; only without a pipeline.
-  bool run(std::span<const PipelineOperation> program, FunctionRef<bool(const PipelineAction&)> compute);
+  /// or give_back(). compute() may assign another program that is alike until behind the next compute.
+  void run(const std::vector<PipelineOperation>& program, FunctionRef<void(const PipelineAction&)> compute);
   /// Waits until all messages are sent; on a device, puts later work of the caller's stream behind them.
   void finish();
 

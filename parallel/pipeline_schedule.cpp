@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "model/core/rounding.h"
+
 namespace ripstop {
 namespace {
 
@@ -193,6 +195,15 @@ std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int6
   std::vector<PipelineOperation> program;
   for (const auto& [key, operation] : keyed) program.push_back(operation);
   return program;
+}
+
+int64_t micro_batches_of_vote(int64_t ranks) {
+  return ranks == 1 ? 0 : ranks;
+}
+
+// The programs differ when the first rank has 2 (P - 1) backwards left.
+int64_t shortest_step(int64_t ranks, int64_t done) {
+  return ranks == 1 ? done : round_up(done + 2 * ranks, ranks);
 }
 
 PipelineTimeline pipeline_timeline(const PipelineSizes& sizes, std::span<const double> forward,

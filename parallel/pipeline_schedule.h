@@ -64,6 +64,16 @@ int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOp
 /// sender to one rank and in one direction are received in the order in which they are sent.
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank);
 
+/// A vote of all ranks that each begins when its backwards of so many micro-batches have ended has come in
+/// when those of so many more have: whatever the order of the ranks, none of them waits for it in the order
+/// of pipeline_program(). P; without a pipeline 0.
+int64_t micro_batches_of_vote(int64_t ranks);
+
+/// The micro-batches of the shortest step to which a step of more can turn when the backwards of `done` have
+/// ended: a multiple of P below `done` + 3 P, without a pipeline `done`. On each rank its program begins like
+/// that of the longer step, beyond the next two backwards, although ranks are at different operations then.
+int64_t shortest_step(int64_t ranks, int64_t done);
+
 struct PipelineTimeline {
   double seconds = 0;
   double idle_share = 0;  ///< of the time of all ranks

@@ -12,23 +12,24 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
   Context context = this->context(arena);
   Pass pass = begin_pass(context, batches, /*training=*/true);
   for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites that of the last step
-  const bool is_whole = pass.links.run(pass.program, [&](const PipelineAction& action) {
+  int64_t count = batches.count;
+  pass.links.run(pass.program, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
     mesh_.set_micro_batch(action.micro_batch);
     InFlight& micro = pass.in_flight[static_cast<size_t>(action.micro_batch) % pass.in_flight.size()];
     if (action.direction == Direction::kForward) {
       micro.batch = batches.load(action.micro_batch);
-      forward(arena, micro, pass.links, /*drops=*/true);
-      return true;
+      return forward(arena, micro, pass.links, /*drops=*/true);
     }
-    const bool last = action.micro_batch + 1 == batches.count;
+    const int64_t done = action.micro_batch + 1;
+    const bool last = done == batches.count;
     backward(arena, micro, pass.links, last, total);
-    return last || mesh_.sizes().pipeline > 1 || !batches.gives_up(action.micro_batch + 1);
+    if (!last && count == batches.count && batches.gives_up(done)) count = shorten(pass, done, count);
   });
-  finish_reductions();
+  const bool is_whole = count == batches.count;
+  finish_reductions(is_whole);
   pass.links.finish();
   mesh_.set_micro_batch(-1);
-  if (!is_whole) drop_visits();
   return is_whole;
 }
 
@@ -115,12 +116,11 @@ void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, cons
     mesh_.set_micro_batch(action.micro_batch);
     micro.batch = batches.load(action.micro_batch);
     forward(arena, micro, pass.links, /*drops=*/false);
-    if (!stage_.is_last) return true;
+    if (!stage_.is_last) return;
     enter(head_unit());
     model_.head.forward(context, micro.batch, model_.output(), micro.residual, head, total);
     leave();
     pass.links.give_back(micro.boundary);
-    return true;
   });
   pass.links.finish();
   mesh_.set_micro_batch(-1);
@@ -161,11 +161,22 @@ ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const 
   return pass;
 }
 
+// Lets a step of so many micro-batches end as the shortest one that begins alike, if it is shorter. Returns
+// the new number of micro-batches. Without a pipeline, units that are gathered ahead stay for the next step,
+// which begins with the same ones.
+int64_t ShardedTransformer::shorten(Pass& pass, int64_t done, int64_t micro_batches) {
+  const int64_t fewer = shortest_step(mesh_.sizes().pipeline, done);
+  if (fewer >= micro_batches) return micro_batches;
+  pass.program = pipeline_program(pipeline_sizes(fewer, /*training=*/true), mesh_.coordinates().pipeline);
+  begin_visits(pass.program, visit_);
+  return fewer;
+}
+
 // The unit "vocabulary", which has a tied table, is visited by the embedding and by the head.
-void ShardedTransformer::begin_visits(std::span<const PipelineOperation> program) {
+void ShardedTransformer::begin_visits(std::span<const PipelineOperation> program, size_t visit) {
   using Kind = PipelineOperation::Kind;
   visits_.clear();
-  visit_ = 0;
+  visit_ = visit;
   const bool trains = std::ranges::count(program, Kind::kBackward, &PipelineOperation::kind) > 0;
   const Kind turn = trains ? Kind::kBackward : Kind::kForward;
   for (const PipelineOperation& each : program) {
@@ -217,16 +228,6 @@ void ShardedTransformer::leave() {
   for (size_t soon = visit_; soon < std::min(visit_ + 2, visits_.size()); ++soon)
     if (visits_[soon].unit == unit) return;
   each_unit(unit, [](FsdpUnit& each) { each.reshard(); });
-}
-
-// Frees the weights that were gathered for visits of a step that is given up.
-void ShardedTransformer::drop_visits() {
-  for (const Visit& visit : std::span(visits_).subspan(visit_, 2))
-    each_unit(visit.unit, [](FsdpUnit& unit) {
-      unit.unshard();
-      unit.wait();
-      unit.reshard();
-    });
 }
 
 void ShardedTransformer::begin_gradients(Context& context, size_t visited) {
@@ -289,9 +290,9 @@ void ShardedTransformer::finish_oldest_sum() {
   summing_.pop_front();
 }
 
-void ShardedTransformer::finish_reductions() {
+void ShardedTransformer::finish_reductions(bool is_whole) {
   finish_reduction();
-  for (size_t unit = units_.size(); sums_after_links() && unit-- > first_trained_;) {
+  for (size_t unit = units_.size(); is_whole && sums_after_links() && unit-- > first_trained_;) {
     reduction_ = {.open = false, .unit = unit, .sum_is_due = true};
     start_sum();
   }

@@ -47,8 +47,8 @@ struct StepBatches {
   /// Returns micro-batch `number`. Called once for each, in ascending order. The last
   /// ShardedTransformer::most_in_flight() batches must stay valid.
   FunctionRef<Batch(int64_t number)> load;
-  /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, if
-  /// there is no pipeline. True ends the step; all ranks must return the same value.
+  /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, until
+  /// it returns true. True ends the step after shortest_step() of them; all ranks must return the same value.
   FunctionRef<bool(int64_t done)> gives_up;
 };
 
@@ -156,7 +156,8 @@ class ShardedTransformer {
   size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
   PipelineSizes pipeline_sizes(int64_t micro_batches, bool training) const;
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
-  void begin_visits(std::span<const PipelineOperation> program);
+  int64_t shorten(Pass& pass, int64_t done, int64_t micro_batches);
+  void begin_visits(std::span<const PipelineOperation> program, size_t visit = 0);
   void forward(Arena& arena, InFlight& micro, PipelineLinks& links, bool drops);
   void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
   bool is_shared(size_t unit) const;
@@ -179,14 +180,13 @@ class ShardedTransformer {
   InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
   void enter(size_t unit);
   void leave();
-  void drop_visits();
   void begin_gradients(Context& context, size_t unit);
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
   bool sums_after_links() const;
   void start_sum();
   void finish_oldest_sum();
-  void finish_reductions();
+  void finish_reductions(bool is_whole);
   void start_norm(size_t unit);
   FsdpUnit& unit_at(size_t place) { return units_.at(numbers_[place]); }
   void poll();

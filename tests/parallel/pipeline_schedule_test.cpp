@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -131,6 +132,43 @@ TEST(PipelineProgram, ALinkIsAQueue) {
         (sends ? sent : received)[link].push_back(name_of(sizes, rank, operation));
       }
     EXPECT_EQ(sent, received);
+  });
+}
+
+// The operations with which two programs begin alike.
+std::span<const PipelineOperation> common_begin(const Program& one, const Program& other) {
+  return std::span(one).first(static_cast<size_t>(std::ranges::mismatch(one, other).in1 - one.begin()));
+}
+
+// A rank has done a micro-batch when the backward of its first stage has ended.
+int64_t done_in(std::span<const PipelineOperation> operations) {
+  return std::ranges::count_if(operations, [](const PipelineOperation& each) {
+    return each.kind == Kind::kBackward && each.action.chunk == 0;
+  });
+}
+
+// Every rank that has done `done` micro-batches may turn to the shorter step: two more are alike, for what is
+// begun ahead of them. That a shorter one would not do is seen by how many are alike on the first rank.
+TEST(PipelineProgram, AShorterStepBeginsAlike) {
+  each_size([](const PipelineSizes& sizes) {
+    const int64_t ranks = sizes.ranks, done = sizes.micro_batches;
+    if (!sizes.backward) return;
+    PipelineSizes fewer = sizes;
+    fewer.micro_batches = shortest_step(ranks, done);
+    EXPECT_EQ(fewer.micro_batches % ranks, 0);
+    EXPECT_LT(fewer.micro_batches, done + 3 * ranks);
+    const std::vector<Program> shorter = programs_of(fewer);
+    for (const int64_t more : {int64_t{1}, ranks, 5 * ranks}) {
+      PipelineSizes whole = sizes;
+      whole.micro_batches = fewer.micro_batches + more;
+      if (sizes.stages_per_rank > 1 && more < ranks) continue;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const auto alike = common_begin(shorter[static_cast<size_t>(rank)], pipeline_program(whole, rank));
+        EXPECT_GE(done_in(alike), ranks == 1 ? done : done + 2) << "rank " << rank;
+        if (rank > 0 || (sizes.ahead < 1 && sizes.stages_per_rank == 1)) continue;
+        EXPECT_EQ(done_in(alike), fewer.micro_batches - 2 * (ranks - 1));
+      }
+    }
   });
 }
 

@@ -171,7 +171,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
   };
   const auto gives_up = [&](int64_t done) {
     return long_step_.gives_up(
-        done, run_.micro_batches, [&] { return stop_requested(LongStepTimes{}.most_seconds); },
+        done, run_.micro_batches, [&] { return stop_requested(options_.long_step.most_seconds); },
         [&] { stream_.synchronize(); });
   };
   // The next chance to stop is after the next step, or after a validation due before that step: a validation

@@ -37,6 +37,7 @@ struct TrainerOptions {
   std::function<bool()> stop_requested;         ///< whether this rank got a request to save and end
   std::optional<Deadline> deadline = {};        ///< end of the job, if known; used on rank 0 only
   bool allow_changes = false;                   ///< --allow-changes
+  LongStepTimes long_step = {};
   StartTimes start_times = {};
   LiveLine* live = nullptr;  ///< shows the work under way, on rank 0 only; must outlive the Trainer
   std::filesystem::path powercap = EnergyMeter::kPowercap;
@@ -178,7 +179,7 @@ class Trainer {
   std::optional<RunSaves> saves_;
 
   StepClock clock_{mesh_};
-  LongStep long_step_{mesh_.world()};
+  LongStep long_step_{mesh_.world(), mesh_.sizes().pipeline, options_.long_step};
   SpeedWatch speed_watch_{mesh_.world()};
   AccountWatch account_{world_, run_.device, options_.powercap};
   LossWatch loss_watch_;  ///< used on rank 0

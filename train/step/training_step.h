@@ -39,8 +39,7 @@ struct StepNumbers {
 };
 
 struct StepHooks {
-  /// Called after each micro-batch but the last, with the number of micro-batches done, if there is no
-  /// pipeline. True ends the step; all ranks must return the same value.
+  /// StepBatches::gives_up; never, if it is empty.
   std::function<bool(int64_t done)> gives_up = {};
   /// The state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};

@@ -78,12 +78,15 @@ class MeshTraining {
   StepResult run(const std::vector<Sequence>& sequences, double learning_rate, int64_t number) {
     return run(sequences, learning_rate, StepNumbers{number});
   }
-  StepResult run(const std::vector<Sequence>& sequences, double learning_rate, const StepNumbers& numbers) {
+  StepResult run(const std::vector<Sequence>& sequences, double learning_rate, const StepNumbers& numbers,
+                 const StepHooks& hooks = {}) {
     const int64_t b = request.step.sharding.sequence_count;
+    begun = 0;
     std::unique_ptr<DealtSequences> dealt;
     return step->run(
         micro_batches,
         [&](int64_t micro) {
+          ++begun;
           std::vector<int64_t> chosen;
           for (int64_t s = 0; s < b; ++s) {
             const int64_t slot = (micro * b + s) * mesh.data_ranks() + mesh.data_rank();
@@ -92,7 +95,7 @@ class MeshTraining {
           dealt = std::make_unique<DealtSequences>(sequences, chosen, request.step.sharding.sequence_length);
           return dealt->view();
         },
-        learning_rate, numbers, [] { return false; });
+        learning_rate, numbers, [] { return false; }, hooks);
   }
 
   /// The loss over the first micro-batch of every data rank, as a validation measures it.
@@ -129,6 +132,7 @@ class MeshTraining {
   RankPlan plan;
   std::unique_ptr<TrainingStep> step;
   int64_t micro_batches = 1;
+  int64_t begun = 0;  ///< micro-batches of the last step whose forward has begun
 
  private:
   int64_t global_sequences_;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "tests/train/step/layout_model.h"
+#include "train/run/long_step.h"
 
 namespace ripstop {
 namespace {
@@ -12,6 +13,17 @@ using layouts::ranks;
 using layouts::sequences_of_step;
 using mesh_training::meshes_with_stages;
 using mesh_training::MeshTraining;
+
+std::map<std::string, std::vector<float>> weights_of(MeshTraining& run) {
+  std::map<std::string, std::vector<float>> all;
+  for (const FsdpUnit& unit : run.step->model().trained_units()) {
+    std::vector<float>& weights = all[unit.layout().unit().name];
+    weights.resize(static_cast<size_t>(unit.master().count()));
+    copy_bytes(run.stream, weights.data(), unit.master().data, unit.master().bytes());
+  }
+  run.stream.synchronize();
+  return all;
+}
 
 /// Results of a few steps: losses, gradient norms and trained weights.
 struct Left {
@@ -29,12 +41,7 @@ Left left_by(MeshTraining& run) {
     left.norms.push_back(result.gradient_norm);
   }
   left.evaluation = run.evaluate(sequences_of_step(7));
-  for (const FsdpUnit& unit : run.step->model().trained_units()) {
-    std::vector<float>& weights = left.weights[unit.layout().unit().name];
-    weights.resize(static_cast<size_t>(unit.master().count()));
-    copy_bytes(run.stream, weights.data(), unit.master().data, unit.master().bytes());
-  }
-  run.stream.synchronize();
+  left.weights = weights_of(run);
   return left;
 }
 
@@ -122,6 +129,45 @@ TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
       StepOptions step = layouts::options(DType::kFloat32, 1);
       step.sharding.pipeline_ahead = ahead;
       expect_no_bit_differs(sizes, model_of(8), step);
+    }
+}
+
+/// A stop on one rank ends a step early on all, at the same micro-batch, and the step can be made again.
+void expect_step_is_given_up(const MeshSizes& sizes, const StepOptions& step) {
+  SCOPED_TRACE(fmt::format("{}, resharded {}", sizes.to_text(), step.sharding.reshard_after_forward));
+  constexpr int64_t kMany = 64;  // all but the first few are empty
+  MeshTraining stopped(model_of(sizes.pipeline + 1), step, sizes, kMany);
+  MeshTraining unbroken(model_of(sizes.pipeline + 1), step, sizes, kMany);
+  Communicator& world = test_world().communicator();
+  LongStep long_step(world, sizes.pipeline, {.vote_seconds = 0, .most_seconds = 0});
+  const auto gives_up = [&](int64_t done) {
+    return long_step.gives_up(
+        done, stopped.micro_batches, [&] { return world.rank() + 1 == world.size() && done >= 3; },
+        [&] { stopped.stream.synchronize(); });
+  };
+  for (MeshTraining* run : {&stopped, &unbroken}) mesh_training::initialize_with_adapters(*run);
+  for (int64_t s = 1; s <= 3; ++s) {
+    long_step.begin();
+    EXPECT_TRUE(stopped.run(sequences_of_step(s), 3e-3, {s}, {.gives_up = gives_up}).given_up);
+    // The votes began after micro-batches 1 and 2 + P; without a pipeline, after 1, 2 and 3.
+    const int64_t given_up_after = sizes.pipeline == 1 ? 3 : 2 + 2 * sizes.pipeline;
+    EXPECT_EQ(stopped.begun, shortest_step(sizes.pipeline, given_up_after));
+    const StepResult again = stopped.run(sequences_of_step(s), 3e-3, s);
+    const StepResult expected = unbroken.run(sequences_of_step(s), 3e-3, s);
+    EXPECT_EQ(again.loss, expected.loss) << "step " << s;
+    EXPECT_EQ(again.gradient_norm, expected.gradient_norm) << "step " << s;
+  }
+  EXPECT_EQ(weights_of(stopped), weights_of(unbroken));
+}
+
+TEST(PipelineRanks, AStepThatIsGivenUpLeavesNoTrace) {
+  std::vector<MeshSizes> meshes = meshes_with_stages(ranks());
+  meshes.push_back({.fsdp = ranks()});
+  for (const MeshSizes& sizes : meshes)
+    for (const bool reshards : {true, false}) {
+      StepOptions step = layouts::options(DType::kBFloat16, 1);
+      step.sharding.reshard_after_forward = reshards;
+      expect_step_is_given_up(sizes, step);
     }
 }
 
