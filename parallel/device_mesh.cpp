@@ -79,14 +79,18 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
                           tensor, sizes.tensor));
 }
 
-// The links from even stages, then those from odd ones: a rank is in at most one of each.
-PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make) {
+// The links from even ranks, those from odd ones, and the one that closes the pipeline: a rank is in at most
+// one of each.
+PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
+                               bool is_closed) {
+  const int64_t last = sizes.pipeline - 1, before = at.pipeline == 0 ? last : at.pipeline - 1;
+  const auto kind_of = [&](int64_t from) { return from == last ? 2 : from % 2; };
   PipelineGroups links;
-  for (int64_t odd = 0; odd < std::min<int64_t>(sizes.pipeline - 1, 2); ++odd) {
-    const bool is_first = at.pipeline % 2 == odd;
+  for (int64_t kind = 0; kind < 3; ++kind) {
+    if (kind < 2 ? kind >= last : !is_closed || last == 0) continue;
+    const bool is_first = kind_of(at.pipeline) == kind, has_peer = is_first || kind_of(before) == kind;
     MeshCoordinates first = at;
-    if (!is_first) --first.pipeline;
-    const bool has_peer = first.pipeline >= 0 && first.pipeline + 1 < sizes.pipeline;
+    if (!is_first) first.pipeline = before;
     const MeshGroup link{kPipelineAxis, is_first ? 0 : 1, 2, sizes.rank_of(first), /*is_link=*/true};
     const MeshGroup group = has_peer ? link : MeshGroup{.name = kPipelineAxis, .color = sizes.rank_of(at)};
     std::unique_ptr<Communicator> activations = make(group), gradients = make(group);
@@ -98,14 +102,16 @@ PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at
 }
 
 // Makes the groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
-MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoordinates& at) {
-  return mesh_groups(sizes, at, [&](const MeshGroup& group) {
+MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoordinates& at,
+                        bool is_closed) {
+  const auto split = [&](const MeshGroup& group) {
     // Where one rank has no link, others have one, so all split. Other groups of an axis have one size.
     const bool any_splits = group.size > 1 || sizes.pipeline > 1;
     std::unique_ptr<Communicator> part =
         any_splits ? all.split(group.color, group.rank, group.name) : nullptr;
     return group.size > 1 ? std::move(part) : make_self_communicator(group.name);
-  });
+  };
+  return mesh_groups(sizes, at, split, is_closed);
 }
 
 }  // namespace
@@ -170,7 +176,8 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
   return at;
 }
 
-MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make) {
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
+                       bool is_closed) {
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
@@ -180,7 +187,7 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const 
     groups.along[axis] = make(group);
     if (axis == MeshAxis::kFsdp) groups.fsdp_again = make(group);
   }
-  groups.links = pipeline_groups(sizes, at, make);
+  groups.links = pipeline_groups(sizes, at, make, is_closed);
   return groups;
 }
 
@@ -194,16 +201,19 @@ DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinate
   require(world(), sizes.rank_of(coordinates), sizes.ranks());
   for (const MeshAxis axis : kMeshAxes) require(*groups_.along[axis], coordinates[axis], sizes[axis]);
   require(fsdp_reduce(), coordinates.fsdp, sizes.fsdp);
-  const auto require_link = [&](const std::unique_ptr<Communicator>& link, int64_t rank, bool has_peer) {
-    RIPSTOP_CHECK((link != nullptr) == has_peer, "a link of stage {} of {}", coordinates.pipeline,
-                  sizes.pipeline);
-    if (has_peer) require(*link, rank, 2);
-  };
+  const PipelineGroups& links = groups_.links;
   const bool is_first = coordinates.pipeline == 0, is_last = coordinates.pipeline == sizes.pipeline - 1;
-  require_link(groups_.links.activations_in, 1, !is_first);
-  require_link(groups_.links.gradients_out, 1, !is_first);
-  require_link(groups_.links.activations_out, 0, !is_last);
-  require_link(groups_.links.gradients_in, 0, !is_last);
+  const bool is_closed =
+      sizes.pipeline > 1 && links.activations_in != nullptr && links.activations_out != nullptr;
+  const auto require_link = [&](const std::unique_ptr<Communicator>& link, int64_t rank, bool has_peer) {
+    RIPSTOP_CHECK((link != nullptr) == (has_peer || is_closed), "a link of rank {} of {}",
+                  coordinates.pipeline, sizes.pipeline);
+    if (link != nullptr) require(*link, rank, 2);
+  };
+  require_link(links.activations_in, 1, !is_first);
+  require_link(links.gradients_out, 1, !is_first);
+  require_link(links.activations_out, 0, !is_last);
+  require_link(links.gradients_in, 0, !is_last);
 }
 
 DeviceMesh DeviceMesh::alone() {
@@ -220,13 +230,13 @@ DeviceMesh DeviceMesh::along(MeshAxis axis) const {
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at));
+  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, /*is_closed=*/false));
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }
 
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
-                       const Device& device)
+                       const Device& device, bool is_closed)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
   // Split the device communicator if there is one, else the world's communicator.
   const std::unique_ptr<Communicator> on_device =
@@ -242,15 +252,17 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
-  groups_ = split_groups(all, sizes_, coordinates_);
+  groups_ = split_groups(all, sizes_, coordinates_, is_closed);
 }
 
-DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind) {
+DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind,
+                               bool is_closed) {
   // fsdp 0 means "auto", which resolve_mesh() replaces.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
-  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, [&](const MeshGroup& group) {
-                    return make_planned_communicator(group.name, group.rank, group.size, kind);
-                  }));
+  const auto make = [&](const MeshGroup& group) {
+    return make_planned_communicator(group.name, group.rank, group.size, kind);
+  };
+  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, make, is_closed));
   mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }
@@ -298,8 +310,8 @@ void DeviceMesh::set_step(int64_t step) const {
   if (mpi_ != nullptr) mpi_->set_step(step);
 }
 
-void DeviceMesh::set_micro_batch(int64_t micro_batch) const {
-  if (mpi_ != nullptr && sizes_.pipeline > 1) mpi_->set_micro_batch(coordinates_.pipeline, micro_batch);
+void DeviceMesh::set_micro_batch(int64_t stage, int64_t micro_batch) const {
+  if (mpi_ != nullptr && sizes_.pipeline > 1) mpi_->set_micro_batch(stage, micro_batch);
 }
 
 }  // namespace ripstop

@@ -36,7 +36,8 @@ struct MeshGroup {
 };
 
 /// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link
-/// has a group for each way, so that no message waits for one of another. Null where there is no neighbour.
+/// has a group for each way, so that no message waits for one of another. Null where there is no neighbour:
+/// the first and the last rank are neighbours in a closed pipeline, which has two stages on each rank.
 struct PipelineGroups {
   std::unique_ptr<Communicator> activations_in, activations_out, gradients_in, gradients_out;
 
@@ -60,20 +61,22 @@ using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>
 
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
 /// the same order and equally often: where others get a link, a rank without one drops a group of its own.
-MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make);
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
+                       bool is_closed = false);
 
 /// The mesh as one rank sees it. Owns the communicators of its axes.
 class DeviceMesh {
  public:
   /// Divides the world into a mesh whose collectives move tensors on `device`. The world must outlive the
-  /// mesh. Throws Error(kResources) if the sizes do not fit the world. Collective.
+  /// mesh. `is_closed`: see PipelineGroups. Throws Error(kResources) if the sizes do not fit the world.
+  /// Collective.
   DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
-             const Device& device = Device::cpu());
+             const Device& device = Device::cpu(), bool is_closed = false);
 
   /// Makes the mesh of the rank at `coordinates` from planned communicators, for the planner on kMeta.
   /// `kind`: the planned device.
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
-                            DeviceKind kind = DeviceKind::kCpu);
+                            DeviceKind kind = DeviceKind::kCpu, bool is_closed = false);
 
   /// Makes the mesh from existing groups. Throws Error(kBug) if a group's size or rank is wrong. Not
   /// collective.
@@ -122,8 +125,8 @@ class DeviceMesh {
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.
   void set_step(int64_t step) const;
-  /// Adds the stage and the micro-batch that it computes, if there is a pipeline; -1 ends this.
-  void set_micro_batch(int64_t micro_batch) const;
+  /// Adds the stage and the micro-batch that it computes, if there is a pipeline; none: no longer.
+  void set_micro_batch(int64_t stage = -1, int64_t micro_batch = -1) const;
 
  private:
   MeshSizes sizes_;

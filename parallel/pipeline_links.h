@@ -12,8 +12,8 @@
 
 namespace ripstop {
 
-/// The boundaries of this rank's stage during one pass: buffers [n, C] for activations and for their
-/// gradients. A message is received into a buffer, the stage computes in place there, and the result is sent
+/// The boundaries of this rank's stages during one pass: buffers [n, C] for activations and for their
+/// gradients. A message is received into a buffer, a stage computes in place there, and the result is sent
 /// from there. Messages of one way arrive in the order of their sends. Not collective, but every receive
 /// needs its send on the neighbour.
 class PipelineLinks {

@@ -143,15 +143,17 @@ void Simulation::post_receives_as_run() {
 
 std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t rank) {
   const int64_t ranks = sizes.ranks, chunks = sizes.stages_per_rank, later = ranks - 1 - rank;
-  RIPSTOP_CHECK(chunks == 1 || (chunks == 2 && ranks > 1 && sizes.micro_batches % ranks == 0),
+  const bool are_turns_whole = sizes.micro_batches % ranks == 0 || !sizes.backward;
+  RIPSTOP_CHECK(chunks == 1 || (chunks == 2 && ranks > 1 && are_turns_whole),
                 "{} stages a rank, {} ranks, {} micro-batches", chunks, ranks, sizes.micro_batches);
   const int64_t total = chunks * sizes.micro_batches;
-  // Interleaved, each chunk computes `ranks` micro-batches in turn.
+  // Interleaved, each chunk computes `ranks` micro-batches in turn, or those that are left.
   const auto action = [&](Direction direction, int64_t number) {
-    const int64_t turn = number % (ranks * chunks), chunk = turn / ranks;
+    const int64_t turn = number / (ranks * chunks) * ranks, place = number - turn * chunks;
+    const int64_t of_turn = std::min(ranks, sizes.micro_batches - turn), chunk = place / of_turn;
     return PipelineAction{.direction = direction,
                           .chunk = direction == Direction::kForward ? chunk : chunks - 1 - chunk,
-                          .micro_batch = number / (ranks * chunks) * ranks + turn % ranks};
+                          .micro_batch = turn + place % of_turn};
   };
   const auto ahead = static_cast<int64_t>(std::ceil(static_cast<double>(later) * sizes.ahead));
   const int64_t first = std::min(total, chunks == 1 ? later + ahead : 2 * later + (chunks - 1) * ranks);

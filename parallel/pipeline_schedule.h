@@ -18,7 +18,8 @@ inline constexpr int64_t kBoundaryBuffers = 6;
 
 struct PipelineSizes {
   int64_t ranks = 1;  ///< P
-  /// 1: 1F1B; 2: interleaved 1F1B, for which `ranks` must be above 1 and divide `micro_batches`.
+  /// 1: 1F1B; 2: interleaved 1F1B, for which `ranks` must be above 1 and, with backwards, divide
+  /// `micro_batches`.
   int64_t stages_per_rank = 1;
   int64_t micro_batches = 1;  ///< M of a step
   /// 1, 1/2 or 0: how many more micro-batches a rank of 1F1B begins before its first backward, for each

@@ -1,35 +1,36 @@
 #include "parallel/sharded_transformer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ripstop {
 
-// One step: the forward and the backward of each micro-batch in this rank's stage, in the order of the
-// pipeline's clock; `links` moves what is between the stages. Without a pipeline, the stage has all layers,
-// and each backward follows its forward.
+// One step: the forward and the backward of each micro-batch in each of this rank's stages, in the order of
+// the pipeline's clock; `links` moves what is between the stages. Without a pipeline, there is one stage of
+// all layers, and each backward follows its forward.
 bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Tensor& total) {
   Frame step(arena);
   Context context = this->context(arena);
   Pass pass = begin_pass(context, batches, /*training=*/true);
   for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites that of the last step
   int64_t count = batches.count;
-  pass.links.run(pass.program, [&](const PipelineAction& action) {
+  pass.links.run(program_, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
-    mesh_.set_micro_batch(action.micro_batch);
-    InFlight& micro = pass.in_flight[static_cast<size_t>(action.micro_batch) % pass.in_flight.size()];
+    InFlight& micro = in_flight(pass, batches, action);
     if (action.direction == Direction::kForward) {
-      micro.batch = batches.load(action.micro_batch);
       return forward(arena, micro, pass.links, /*drops=*/true);
     }
     const int64_t done = action.micro_batch + 1;
     const bool last = done == batches.count;
     backward(arena, micro, pass.links, last, total);
-    if (!last && count == batches.count && batches.gives_up(done)) count = shorten(pass, done, count);
+    // The backward in the rank's first stage is the last one of a micro-batch.
+    if (action.chunk == 0 && !last && count == batches.count && batches.gives_up(done))
+      count = shorten(done, count);
   });
   const bool is_whole = count == batches.count;
   finish_reductions(is_whole);
   pass.links.finish();
-  mesh_.set_micro_batch(-1);
+  mesh_.set_micro_batch();
   return is_whole;
 }
 
@@ -38,15 +39,15 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
 // `reduce_gradients` starts to sum the gradient over the fsdp axis. Gathers and sums run beside layers.
 void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& links, bool drops) {
   Context context = this->context(arena, drops ? &micro.batch.place : nullptr);
-  micro.boundary = stage_.is_first ? links.take() : links.arrived(Direction::kForward);
+  micro.boundary = micro.stage->is_first ? links.take() : links.arrived(Direction::kForward);
   Residual& residual = micro.residual;
   residual.branch = links[micro.boundary];
   residual.sum = {};
-  through_layers(context, micro.batch.token, residual.branch, [&](size_t layer) {
+  through_layers(context, *micro.stage, micro.batch.token, residual.branch, [&](size_t layer) {
     model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual,
-                                 micro.saved[layer - stage_.begin()]);
+                                 micro.saved[layer - micro.stage->begin()]);
   });
-  if (stage_.is_last) return;
+  if (micro.stage->is_last) return;
   // The next stage begins with the whole stream, rounded once, as a norm would round it.
   const Tensor &sum = residual.sum, &branch = residual.branch;
   reduce_pieces(stream_, {{sum.data, sum.dtype}, {branch.data, branch.dtype}}, branch, Reduce::kSum,
@@ -54,14 +55,14 @@ void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& l
   links.put(Direction::kForward, micro.boundary);
 }
 
-void ShardedTransformer::through_layers(Context& context, const Tensor& token, const Tensor& branch,
-                                        FunctionRef<void(size_t layer)> block) {
-  if (stage_.is_first) {
+void ShardedTransformer::through_layers(Context& context, const Stage& stage, const Tensor& token,
+                                        const Tensor& branch, FunctionRef<void(size_t layer)> block) {
+  if (stage.is_first) {
     enter(0);
     model_.embedding.forward(context, token, branch);  // begins the residual stream
     leave();
   }
-  for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer) {
+  for (size_t layer = stage.begin(); layer < stage.end(); ++layer) {
     enter(layer + 1);
     block(layer);
     leave();
@@ -74,9 +75,10 @@ void ShardedTransformer::through_layers(Context& context, const Tensor& token, c
 void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last,
                                   const Tensor& total) {
   Context context = this->context(arena, &micro.batch.place);
-  if (!stage_.is_last) micro.boundary = links.arrived(Direction::kBackward);
+  const Stage& stage = *std::exchange(micro.stage, nullptr);
+  if (!stage.is_last) micro.boundary = links.arrived(Direction::kBackward);
   const Tensor dresidual = links[micro.boundary];
-  if (stage_.is_last) {
+  if (stage.is_last) {
     enter(head_unit());
     {
       Frame frame(arena);
@@ -87,17 +89,17 @@ void ShardedTransformer::backward(Arena& arena, InFlight& micro, PipelineLinks& 
     }
     leave();
     // A tied table is reduced again below, if the embedding is here, too.
-    reduce_gradients(head_unit(), last && !(stage_.is_first && head_unit() == 0));
+    reduce_gradients(head_unit(), last && !(stage.is_first && head_unit() == 0));
   }
-  for (size_t layer = stage_.end(); layer-- > stage_.begin();) {
+  for (size_t layer = stage.end(); layer-- > stage.begin();) {
     enter(layer + 1);
     begin_gradients(context, layer + 1);
-    model_.blocks[layer].backward(context, micro.batch, model_.angle(), micro.saved[layer - stage_.begin()],
+    model_.blocks[layer].backward(context, micro.batch, model_.angle(), micro.saved[layer - stage.begin()],
                                   dresidual, below(layer));
     leave();
     reduce_gradients(layer + 1, last);
   }
-  if (!stage_.is_first) return links.put(Direction::kBackward, micro.boundary);
+  if (!stage.is_first) return links.put(Direction::kBackward, micro.boundary);
   begin_gradients(context, 0);  // no weights are gathered: this gradient does not depend on them
   model_.embedding.backward(context, micro.batch, dresidual);
   reduce_gradients(0, last);
@@ -109,83 +111,107 @@ void ShardedTransformer::evaluate(Arena& arena, const StepBatches& batches, cons
   Frame frame(arena);
   Context context = this->context(arena);
   Pass pass = begin_pass(context, batches, /*training=*/false);
-  InFlight& micro = pass.in_flight.front();
   const HeadLoss::Saved head =
-      stage_.is_last ? model_.head.allocate(context, batches.rows, options_.compute) : HeadLoss::Saved{};
-  pass.links.run(pass.program, [&](const PipelineAction& action) {
-    mesh_.set_micro_batch(action.micro_batch);
-    micro.batch = batches.load(action.micro_batch);
+      has_head() ? model_.head.allocate(context, batches.rows, options_.compute) : HeadLoss::Saved{};
+  pass.links.run(program_, [&](const PipelineAction& action) {
+    InFlight& micro = in_flight(pass, batches, action);
     forward(arena, micro, pass.links, /*drops=*/false);
-    if (!stage_.is_last) return;
+    if (!std::exchange(micro.stage, nullptr)->is_last) return;
     enter(head_unit());
     model_.head.forward(context, micro.batch, model_.output(), micro.residual, head, total);
     leave();
     pass.links.give_back(micro.boundary);
   });
   pass.links.finish();
-  mesh_.set_micro_batch(-1);
+  mesh_.set_micro_batch();
 }
 
-PipelineSizes ShardedTransformer::pipeline_sizes(int64_t micro_batches, bool training) const {
-  return {.ranks = mesh_.sizes().pipeline,
-          .micro_batches = micro_batches,
-          .ahead = options_.pipeline_ahead,
-          .backward = training};
-}
-
-int64_t ShardedTransformer::most_in_flight() const {
-  const PipelineSizes many = pipeline_sizes(2 * mesh_.sizes().pipeline, /*training=*/true);
-  return ripstop::most_in_flight(pipeline_actions(many, mesh_.coordinates().pipeline));
+int64_t ShardedTransformer::most_batches() const {
+  const PipelineSizes many = pipeline_sizes(mesh_.sizes(), options_, 2 * mesh_.sizes().pipeline);
+  std::vector<PipelineAction> actions = pipeline_actions(many, mesh_.coordinates().pipeline);
+  std::erase_if(actions, [](const PipelineAction& action) { return action.chunk > 0; });
+  return most_in_flight(actions);
 }
 
 ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const StepBatches& batches,
                                                         bool training) {
-  const PipelineSizes sizes = pipeline_sizes(batches.count, training);
   const int64_t rank = mesh_.coordinates().pipeline, rows = context.tensor.local_rows(batches.rows);
+  begin_program(batches.count, training, /*visit=*/0);
   const Recompute recompute = training ? options_.recompute : Recompute::kNone;
   const Shape stream{rows, config_.hidden_size};
-  Pass pass{.links = PipelineLinks(context, mesh_, stream, options_.compute),
-            .program = pipeline_program(sizes, rank)};
+  Pass pass{.links = PipelineLinks(context, mesh_, stream, options_.compute)};
+  pass.batches.resize(static_cast<size_t>(most_batches()));
   Residual residual;
   if (recompute == Recompute::kFull) residual.shared_sum = context.arena.allocate(options_.compute, stream);
-  const auto allocate = [&](size_t layer) {
-    return model_.blocks[layer].allocate(context, batches.rows, options_.compute, recompute);
+  const auto allocate = [&] {
+    return model_.blocks[stages_.front().begin()].allocate(context, batches.rows, options_.compute,
+                                                           recompute);
   };
-  const int64_t slots = training ? ripstop::most_in_flight(pipeline_actions(sizes, rank)) : 1;
+  const int64_t slots = training ? most_in_flight(pipeline_actions(program_sizes_, rank)) : 1;
+  const int64_t layers = std::ranges::max_element(stages_, {}, &Stage::layers)->layers;
   for (int64_t slot = 0; slot < slots; ++slot) {
     InFlight& micro = pass.in_flight.emplace_back(InFlight{.residual = residual});
-    for (size_t layer = stage_.begin(); layer < stage_.end(); ++layer)
-      micro.saved.push_back(training || micro.saved.empty() ? allocate(layer) : micro.saved.front());
+    while (std::ssize(micro.saved) < layers)
+      micro.saved.push_back(training || micro.saved.empty() ? allocate() : micro.saved.front());
   }
-  begin_visits(pass.program);
   return pass;
 }
 
 // Lets a step of so many micro-batches end as the shortest one that begins alike, if it is shorter. Returns
 // the new number of micro-batches. Without a pipeline, units that are gathered ahead stay for the next step,
 // which begins with the same ones.
-int64_t ShardedTransformer::shorten(Pass& pass, int64_t done, int64_t micro_batches) {
+int64_t ShardedTransformer::shorten(int64_t done, int64_t micro_batches) {
   const int64_t fewer = shortest_step(mesh_.sizes().pipeline, done);
   if (fewer >= micro_batches) return micro_batches;
-  pass.program = pipeline_program(pipeline_sizes(fewer, /*training=*/true), mesh_.coordinates().pipeline);
-  begin_visits(pass.program, visit_);
+  begin_program(fewer, /*training=*/true, visit_);
   return fewer;
 }
 
+// The slot of an action: of a forward, one that is free, with the batch, which the first stage of the rank
+// loads.
+ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const StepBatches& batches,
+                                                            const PipelineAction& action) {
+  const Stage& stage = stages_[static_cast<size_t>(action.chunk)];
+  const bool begins = action.direction == Direction::kForward;
+  mesh_.set_micro_batch(stage.number, action.micro_batch);
+  const auto slot = std::ranges::find_if(pass.in_flight, [&](const InFlight& each) {
+    return begins ? each.stage == nullptr : each.stage == &stage && each.micro_batch == action.micro_batch;
+  });
+  RIPSTOP_CHECK(slot != pass.in_flight.end(), "no slot for micro-batch {}", action.micro_batch);
+  if (!begins) return *slot;
+  Batch& batch = pass.batches[static_cast<size_t>(action.micro_batch) % pass.batches.size()];
+  if (action.chunk == 0) batch = batches.load(action.micro_batch);
+  slot->stage = &stage;
+  slot->micro_batch = action.micro_batch;
+  slot->batch = batch;
+  return *slot;
+}
+
+// Turns to the program of so many micro-batches, of whose visits some have ended. It is kept for the next pass.
+void ShardedTransformer::begin_program(int64_t micro_batches, bool training, size_t visit) {
+  PipelineSizes sizes = pipeline_sizes(mesh_.sizes(), options_, micro_batches);
+  sizes.backward = training;
+  if (program_.empty() || sizes != program_sizes_)
+    program_ = pipeline_program(sizes, mesh_.coordinates().pipeline);
+  program_sizes_ = sizes;
+  visit_ = visit;
+  list_visits();
+}
+
 // The unit "vocabulary", which has a tied table, is visited by the embedding and by the head.
-void ShardedTransformer::begin_visits(std::span<const PipelineOperation> program, size_t visit) {
+void ShardedTransformer::list_visits() {
   using Kind = PipelineOperation::Kind;
   visits_.clear();
-  visit_ = visit;
-  const bool trains = std::ranges::count(program, Kind::kBackward, &PipelineOperation::kind) > 0;
+  const bool trains = program_sizes_.backward;
   const Kind turn = trains ? Kind::kBackward : Kind::kForward;
-  for (const PipelineOperation& each : program) {
-    if (each.kind == Kind::kForward && stage_.is_first) visits_.push_back({0, " forward"});
-    for (size_t layer = stage_.begin(); each.kind == Kind::kForward && layer < stage_.end(); ++layer)
+  for (const PipelineOperation& each : program_) {
+    const Stage& stage = stages_[static_cast<size_t>(each.action.chunk)];
+    if (each.kind == Kind::kForward && stage.is_first) visits_.push_back({0, " forward"});
+    for (size_t layer = stage.begin(); each.kind == Kind::kForward && layer < stage.end(); ++layer)
       visits_.push_back({layer + 1, " forward"});
-    if (each.kind == turn && stage_.is_last)
+    if (each.kind == turn && stage.is_last)
       visits_.push_back({head_unit(), trains ? " forward and backward" : " forward"});
-    for (size_t layer = stage_.end(); each.kind == Kind::kBackward && layer-- > stage_.begin();)
+    for (size_t layer = stage.end(); each.kind == Kind::kBackward && layer-- > stage.begin();)
       visits_.push_back({layer + 1, " backward"});
   }
 }
@@ -263,10 +289,10 @@ void ShardedTransformer::finish_reduction() {
   reduction_.open = false;
 }
 
-// Whether sums wait for the messages of the stage: the stage below needs the last gradient first, which would
-// stand behind them on the link.
+// Whether sums wait for the messages of the stages: a stage below on another rank needs the last gradient
+// first, which would stand behind them on the link.
 bool ShardedTransformer::sums_after_links() const {
-  return !stage_.is_first && mesh_.sizes().replicate > 1;
+  return !stages_.back().is_first && mesh_.sizes().replicate > 1;
 }
 
 // Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.
@@ -322,9 +348,9 @@ void ShardedTransformer::sum_shared(Context& context) {
   Communicator& axis = mesh_.pipeline();
   Frame frame(context.arena);
   std::vector<Exchange> exchanges;
-  if (stage_.is_first || stage_.is_last) {
+  if (has_embedding() || has_head()) {
     const Tensor& own = units_.front().gradient();
-    const int64_t other = stage_.is_first ? axis.size() - 1 : 0;
+    const int64_t other = has_embedding() ? axis.size() - 1 : 0;
     exchanges.push_back(
         {.send = own,
          .to = other,
@@ -333,7 +359,7 @@ void ShardedTransformer::sum_shared(Context& context) {
   }
   axis.start_exchanges(stream_, exchanges).wait();
   for (const Exchange& each : exchanges) add(context, each.receive, each.send);
-  if (stage_.is_first) start_norm(0);
+  if (has_embedding()) start_norm(0);
 }
 
 // Back ends on the host need calls to make progress.
@@ -351,7 +377,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
   const std::span<FsdpUnit> units = trained_units();
   for (size_t u = 0; u < units.size() && context.tensor.index() == 0; ++u)
     if (const int64_t alike = units[u].replicated_in_shard();
-        alike > 0 && (stage_.is_first || !is_shared(first_trained_ + u)))
+        alike > 0 && (has_embedding() || !is_shared(first_trained_ + u)))
       norm_->take_replicated(context, u, units[u].gradient().row_range(0, alike));
   norm_->finish(context, total);
 }
@@ -379,35 +405,6 @@ void ShardedTransformer::sum_replicated(Context& context) {
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 
-// Without a pipeline; all blocks use the same Saved.
-void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
-  RIPSTOP_CHECK(mesh_.sizes().pipeline == 1, "a pipeline scores no tokens");
-  begin_visits({{PipelineOperation{}}});
-  Frame pass(context.arena);
-  const int64_t rows = token.count();
-  Residual residual{.branch = context.arena.allocate(options_.compute,
-                                                     {context.tensor.local_rows(rows), config_.hidden_size})};
-  const Block::Saved saved = model_.blocks.front().allocate(context, rows, options_.compute);
-  through_layers(context, token, residual.branch, [&](size_t layer) { block(layer, residual, saved); });
-  enter(head_unit());
-  head(residual, model_.head.allocate(context, rows, options_.compute));
-  leave();
-}
-
-void ShardedTransformer::forward_batch(Context& context, const Batch& batch, HeadBody head) {
-  const auto block = [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-    model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved);
-  };
-  forward_only(context, batch.token, block, head);
-}
-
-void ShardedTransformer::logits(Arena& arena, const Batch& batch, const Tensor& logits) {
-  Context context = this->context(arena);
-  forward_batch(context, batch, [&](Residual& residual, const HeadLoss::Saved& saved) {
-    model_.head.logits(context, model_.output(), residual, saved, Tensor{}, logits);
-  });
-}
-
 int64_t ShardedTransformer::prepare_attention(int64_t documents, int64_t longest, bool backward) const {
   const AttentionSizes sizes{.rows = options_.sequence_count * options_.sequence_length,
                              .documents = documents,
@@ -416,35 +413,6 @@ int64_t ShardedTransformer::prepare_attention(int64_t documents, int64_t longest
                              .dtype = options_.compute};
   return ripstop::prepare_attention(stream_, sizes, Direction::kForward) +
          (backward ? ripstop::prepare_attention(stream_, sizes, Direction::kBackward) : 0);
-}
-
-void ShardedTransformer::prefill(Arena& arena, const Batch& batch, KeyValueCache& cache, const Tensor& slot,
-                                 const Tensor& row, const NextTokenScores& scores) {
-  Context context = this->context(arena);
-  forward_only(
-      context, batch.token,
-      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        const CacheRows store{cache.layer(static_cast<int64_t>(layer)), slot, batch.position, batch.position};
-        model_.blocks[layer].forward(context, batch, model_.angle(), residual, saved, &store);
-      },
-      [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.predict(context, model_.output(), residual, saved, row, scores);
-      });
-}
-
-void ShardedTransformer::decode(Arena& arena, const Tensor& token, KeyValueCache& cache,
-                                const CacheRows& rows, const NextTokenScores& scores) {
-  Context context = this->context(arena);
-  forward_only(
-      context, token,
-      [&](size_t layer, Residual& residual, const Block::Saved& saved) {
-        CacheRows of_layer = rows;
-        of_layer.cache = cache.layer(static_cast<int64_t>(layer));
-        model_.blocks[layer].decode(context, of_layer, model_.angle(), residual, saved);
-      },
-      [&](Residual& residual, const HeadLoss::Saved& saved) {
-        model_.head.predict(context, model_.output(), residual, saved, Tensor{}, scores);
-      });
 }
 
 }  // namespace ripstop

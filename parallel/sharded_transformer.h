@@ -32,9 +32,13 @@ struct ShardingOptions {
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
   /// Layers of each stage of the pipeline; empty: as split_stages() cuts a model with targets in every row.
   std::vector<int64_t> stage_layers = {};
-  /// PipelineSizes::ahead.
+  /// Members of PipelineSizes. Two stages on each rank need a mesh whose pipeline is closed.
+  int64_t stages_per_rank = 1;
   double pipeline_ahead = 1;
 };
+
+/// The schedule of `micro_batches` on a mesh. A mesh without a pipeline has one stage, whatever the options.
+PipelineSizes pipeline_sizes(const MeshSizes& mesh, const ShardingOptions& options, int64_t micro_batches);
 
 /// The stages of a model on a mesh: those of ShardingOptions::stage_layers. Throws like split_stages() and
 /// with_layers().
@@ -45,7 +49,7 @@ struct StepBatches {
   int64_t count = 1;
   int64_t rows = 0;  ///< N of each micro-batch
   /// Returns micro-batch `number`. Called once for each, in ascending order. The last
-  /// ShardedTransformer::most_in_flight() batches must stay valid.
+  /// ShardedTransformer::most_batches() batches must stay valid.
   FunctionRef<Batch(int64_t number)> load;
   /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, until
   /// it returns true. True ends the step after shortest_step() of them; all ranks must return the same value.
@@ -56,7 +60,7 @@ struct StepBatches {
 inline constexpr int64_t kUnitSlots = 2;
 
 /// A transformer whose layers are cut into stages over the pipeline axis, and whose parameters are sharded
-/// over the fsdp axis and sliced over the tensor axis. Owns the layers, the units of this rank's stage and
+/// over the fsdp axis and sliced over the tensor axis. Owns the layers, the units of this rank's stages and
 /// their slots; activations lie in the caller's arena. All members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
@@ -112,16 +116,17 @@ class ShardedTransformer {
   /// their backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
-  /// All units of this rank's stage, in the order of whole_table(), and the place of each there.
+  /// All units of this rank's stages, in the order of whole_table(), and the place of each there.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<size_t>& places() const { return places_; }
   /// The model's unit_table(), with the stages of split().
   const std::vector<UnitSpec>& whole_table() const { return whole_table_; }
   const StageSplit& split() const { return split_; }
-  const Stage& stage() const { return stage_; }
-  /// The most micro-batches whose forward has begun and whose backward has not ended, in a step of any
-  /// length.
-  int64_t most_in_flight() const;
+  /// This rank's stages, by chunk.
+  const std::vector<Stage>& stages() const { return stages_; }
+  /// The most micro-batches whose first forward here has begun and whose last backward here has not ended,
+  /// in a step of any length.
+  int64_t most_batches() const;
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
   std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
@@ -140,35 +145,39 @@ class ShardedTransformer {
     size_t unit;
     const char* pass;  ///< for profilers: "forward", ...
   };
-  /// A micro-batch from the beginning of its forward to the end of its backward.
+  /// A micro-batch from the beginning of its forward in a stage to the end of its backward there.
   struct InFlight {
+    const Stage* stage = nullptr;  ///< null: none is in flight here
+    int64_t micro_batch = -1;
     Batch batch = {};
     size_t boundary = 0;  ///< the buffer of `links` that has the branch, later the gradient of the stream
     Residual residual = {};
-    std::vector<Block::Saved> saved = {};  ///< of each layer of the stage
+    std::vector<Block::Saved> saved = {};  ///< of each layer of the longest stage of the rank
   };
   /// Memory of a pass over micro-batches, in the arena frame of the pass.
   struct Pass {
     PipelineLinks links;
     std::vector<InFlight> in_flight = {};
-    std::vector<PipelineOperation> program;
+    std::vector<Batch> batches = {};  ///< the last of them
   };
   size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
-  PipelineSizes pipeline_sizes(int64_t micro_batches, bool training) const;
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
-  int64_t shorten(Pass& pass, int64_t done, int64_t micro_batches);
-  void begin_visits(std::span<const PipelineOperation> program, size_t visit = 0);
+  int64_t shorten(int64_t done, int64_t micro_batches);
+  InFlight& in_flight(Pass& pass, const StepBatches& batches, const PipelineAction& action);
+  void begin_program(int64_t micro_batches, bool training, size_t visit);
+  void list_visits();
   void forward(Arena& arena, InFlight& micro, PipelineLinks& links, bool drops);
   void backward(Arena& arena, InFlight& micro, PipelineLinks& links, bool last, const Tensor& total);
+  bool has_embedding() const { return stages_.front().is_first; }
+  bool has_head() const { return stages_.back().is_last; }
   bool is_shared(size_t unit) const;
   void sum_shared(Context& context);
   void send_to_stages(FsdpUnit& unit, int64_t holder);
   using BlockBody = FunctionRef<void(size_t layer, Residual& residual, const Block::Saved& saved)>;
   using HeadBody = FunctionRef<void(Residual& residual, const HeadLoss::Saved& saved)>;
-  void through_layers(Context& context, const Tensor& token, const Tensor& branch,
+  void through_layers(Context& context, const Stage& stage, const Tensor& token, const Tensor& branch,
                       FunctionRef<void(size_t layer)> block);
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
-  void forward_batch(Context& context, const Batch& batch, HeadBody head);
   void sum_replicated(Context& context);
   std::optional<size_t> adapters_of(size_t unit) const;
   std::optional<size_t> trained_of(size_t unit) const;
@@ -197,7 +206,7 @@ class ShardedTransformer {
   const Stream& stream_;
   StageSplit split_;
   std::vector<UnitSpec> whole_table_;
-  Stage stage_;
+  std::vector<Stage> stages_;
   std::vector<size_t> places_;
   std::vector<size_t> numbers_;  ///< the unit in `units_` of each row of whole_table_ that this rank has
   size_t first_trained_;
@@ -206,6 +215,10 @@ class ShardedTransformer {
   std::unique_ptr<GroupMemory> memory_;
   std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
+
+  /// The operations of the last pass, which the next one often has, too.
+  PipelineSizes program_sizes_;
+  std::vector<PipelineOperation> program_;
 
   /// Visits of the pass under way, and the number of those that have ended.
   std::vector<Visit> visits_;

@@ -50,9 +50,16 @@ UnitSlots unit_slots(const std::vector<UnitSpec>& table, const std::vector<size_
 
 }  // namespace
 
+PipelineSizes pipeline_sizes(const MeshSizes& mesh, const ShardingOptions& options, int64_t micro_batches) {
+  return {.ranks = mesh.pipeline,
+          .stages_per_rank = mesh.pipeline > 1 ? options.stages_per_rank : 1,
+          .micro_batches = micro_batches,
+          .ahead = options.pipeline_ahead};
+}
+
 StageSplit stage_split(const ModelConfig& config, const MeshSizes& mesh, const ShardingOptions& options) {
   StageSplit split = split_stages(config, options.sequence_length, /*target_share=*/1, mesh.pipeline,
-                                  /*stages_per_rank=*/1);
+                                  pipeline_sizes(mesh, options, 1).stages_per_rank);
   return options.stage_layers.empty() ? split : with_layers(std::move(split), options.stage_layers);
 }
 
@@ -64,7 +71,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       stream_(stream),
       split_(stage_split(config, mesh.sizes(), options)),
       whole_table_(split_.staged(unit_table(config, options.lora))),
-      stage_(split_.of_rank(mesh.coordinates().pipeline).front()),
+      stages_(split_.of_rank(mesh.coordinates().pipeline)),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
       numbers_(whole_table_.size(), places_.size()),  // of units of other stages: none
       first_trained_(static_cast<size_t>(
@@ -73,6 +80,8 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
                                     : make_replicated_axis(mesh.tensor())),
       model_(config, options.lora, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length,
              stream, ledger) {
+  RIPSTOP_CHECK(stages_.size() == 1 || (mesh.links().activations_in && mesh.links().activations_out),
+                "a pipeline of {} stages is not closed", split_.layers.size());
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(whole_table_, places_, mesh, options);

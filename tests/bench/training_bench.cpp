@@ -143,6 +143,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--fsdp", fsdp, "ranks of the fsdp axis; default: all that are left");
   app.add_option("--tensor", c.mesh.tensor, "ranks of the tensor axis");
   app.add_option("--pipeline", c.mesh.pipeline, "ranks of the pipeline axis");
+  app.add_option("--stages-per-rank", c.mesh.pipeline_stages_per_rank, "stages on each of them");
   app.add_option("--replicate", c.mesh.replicate, "ranks of the replicate axis");
   app.add_option("--lora-rank", c.lora.rank, "train adapters of this rank on the targets of attention");
   app.add_option("--lora-dropout", c.lora.dropout, "dropout of their inputs");
@@ -220,7 +221,7 @@ Measured measure(TrainingStep& step, DeviceMesh& mesh, const ResolvedRun& run, c
   return m;
 }
 
-/// A pipeline of paced ranks: the seconds that kernels take for a micro-batch in each stage, of the
+/// A pipeline of paced ranks: the seconds that kernels take for a micro-batch on each rank, of the
 /// `step_seconds` of this rank's kernels in a step, and those of a message between stages. Null for other
 /// steps. Collective.
 nlohmann::ordered_json paced_pipeline(MpiWorld& world, TrainingStep& step, const DeviceMesh& mesh,
@@ -331,7 +332,8 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   Device device = choose_device(options.config.run.device, world, note);
   device.deterministic = options.config.run.deterministic;
   const ResolvedRun run = resolve_run(options.config, run_target(world, device, /*dataset_vocabulary=*/0));
-  DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device);
+  DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device,
+                  /*is_closed=*/run.step.sharding.stages_per_rank > 1);
   const std::optional<Rates> rates = rates_of(world, options, device);
   std::optional<PacedKernels> paced;
   if (options.paced_flops > 0) paced.emplace(*rates);

@@ -50,6 +50,7 @@ struct Variant {
   bool tied = false, overlap_tensor = false, reshard = true, adapters = false;
   DType reduce = DType::kFloat32;
   MeshSizes mesh{.replicate = 1, .fsdp = 2, .tensor = 2};
+  int64_t stages_per_rank = 1;
 };
 
 // Kernels of a step of two micro-batches; stages of a pipeline have more.
@@ -62,7 +63,8 @@ inline StepOptions options_of(const Variant& variant) {
                                             : kSequences / (2 * variant.mesh.replicate * variant.mesh.fsdp),
                       .sequence_length = kPositions,
                       .reshard_after_forward = variant.reshard,
-                      .overlap_tensor = variant.overlap_tensor};
+                      .overlap_tensor = variant.overlap_tensor,
+                      .stages_per_rank = variant.stages_per_rank};
   if (!variant.adapters) return options;
   options.sharding.lora = {.rank = 3, .alpha = 6, .dropout = 0.1};
   options.sharding.lora.targets.fill(true);

@@ -241,12 +241,13 @@ TEST_F(StreamOrder, RowsTravelInTwoGroupsBesideProducts) {
 
 // A receive between stages does not wait for the kernels given before it, and kernels do not wait for a send.
 TEST_F(StreamOrder, MessagesBetweenStagesTravelBesideKernels) {
-  for (const MeshSizes& mesh :
-       {MeshSizes{.fsdp = 2, .pipeline = 2}, MeshSizes{.fsdp = 1, .tensor = 2, .pipeline = 2},
-        MeshSizes{.fsdp = 1, .pipeline = 4}}) {
-    SCOPED_TRACE(mesh.to_text());
+  for (const auto& [mesh, stages_per_rank] : {std::pair{MeshSizes{.fsdp = 2, .pipeline = 2}, 1},
+                                              {MeshSizes{.fsdp = 1, .tensor = 2, .pipeline = 2}, 1},
+                                              {MeshSizes{.fsdp = 1, .pipeline = 4}, 1},
+                                              {MeshSizes{.fsdp = 2, .pipeline = 2}, 2}}) {
+    SCOPED_TRACE(fmt::format("{}, {} stages a rank", mesh.to_text(), stages_per_rank));
     recorder.clear();
-    train({.mesh = mesh});
+    train({.mesh = mesh, .stages_per_rank = stages_per_rank});
     EXPECT_TRUE(races.empty()) << races.front();
     size_t messages = 0, beside = 0;
     for (size_t i = 0; i < log.size(); ++i) {

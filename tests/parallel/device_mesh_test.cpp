@@ -8,6 +8,8 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "tests/parallel/message_of.h"
 
@@ -154,15 +156,18 @@ TEST(DeviceMesh, StagesLieBetweenReplicasAndShards) {
   EXPECT_NE(text.find("\n  replicate 1  pipeline 2  fsdp 1  ranks 22-23"), std::string::npos) << text;
 }
 
+// In a closed pipeline the first and the last rank are neighbours, too.
 TEST(DeviceMesh, NeighboursInAPipelineHaveLinks) {
-  const MeshSizes sizes{.fsdp = 1, .tensor = 2, .pipeline = 4};
-  for (const int64_t stage : {0, 1, 2, 3}) {
-    const DeviceMesh mesh = DeviceMesh::planned(sizes, {.tensor = 1, .pipeline = stage});
+  for (const auto& [ranks, place, is_closed] :
+       {std::tuple{4, 0, false}, {4, 1, false}, {4, 3, false}, {4, 0, true}, {3, 2, true}, {2, 1, true}}) {
+    const MeshSizes sizes{.fsdp = 1, .tensor = 2, .pipeline = ranks};
+    const DeviceMesh mesh =
+        DeviceMesh::planned(sizes, {.tensor = 1, .pipeline = place}, DeviceKind::kCpu, is_closed);
     const PipelineGroups& links = mesh.links();
-    EXPECT_EQ(links.activations_in != nullptr, stage > 0);
-    EXPECT_EQ(links.gradients_out != nullptr, stage > 0);
-    EXPECT_EQ(links.activations_out != nullptr, stage < 3);
-    EXPECT_EQ(links.gradients_in != nullptr, stage < 3);
+    EXPECT_EQ(links.activations_in != nullptr, is_closed || place > 0);
+    EXPECT_EQ(links.gradients_out != nullptr, is_closed || place > 0);
+    EXPECT_EQ(links.activations_out != nullptr, is_closed || place < ranks - 1);
+    EXPECT_EQ(links.gradients_in != nullptr, is_closed || place < ranks - 1);
     int64_t count = 0;
     const Device device = Device::meta(DeviceKind::kCpu);
     const Stream stream(device);
@@ -182,20 +187,29 @@ TEST(DeviceMesh, NeighboursInAPipelineHaveLinks) {
 
 // Where make() splits a communicator, ranks that called it in another order or number would wait for ever.
 TEST(MeshGroups, AllRanksMakeTheSameGroups) {
-  for (const int64_t stages : {1, 2, 3, 4, 5}) {
+  for (const auto& [stages, is_closed] : {std::pair<int64_t, bool>{1, false},
+                                          {2, false},
+                                          {3, false},
+                                          {5, false},
+                                          {1, true},
+                                          {2, true},
+                                          {3, true},
+                                          {4, true}}) {
     const MeshSizes sizes{.replicate = 2, .fsdp = 2, .tensor = 1, .pipeline = stages};
     // For each call of make(), the ranks of each group.
     std::vector<std::map<int64_t, std::map<int64_t, int64_t>>> calls;
     for (int64_t position = 0; position < sizes.ranks(); ++position) {
       size_t call = 0;
-      mesh_groups(sizes, mesh_coordinates(sizes, position), [&](const MeshGroup& group) {
+      const auto make = [&](const MeshGroup& group) {
         if (call == calls.size()) calls.emplace_back();
         EXPECT_TRUE(calls[call++][group.color].emplace(group.rank, group.size).second) << "two ranks are one";
         return make_planned_communicator(group.name, group.rank, group.size);
-      });
+      };
+      mesh_groups(sizes, mesh_coordinates(sizes, position), make, is_closed);
       EXPECT_EQ(call, calls.size()) << position;
     }
-    EXPECT_EQ(calls.size(), 6 + 2 * static_cast<size_t>(std::min<int64_t>(stages - 1, 2)));
+    const bool closes = is_closed && stages > 1;
+    EXPECT_EQ(calls.size(), 6 + 2 * static_cast<size_t>(std::min<int64_t>(stages - 1, 2) + (closes ? 1 : 0)));
     for (const auto& call : calls)
       for (const auto& [color, group] : call)
         for (const auto& [rank, size] : group) EXPECT_EQ(size, std::ssize(group)) << color;

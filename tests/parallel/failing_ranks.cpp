@@ -83,13 +83,13 @@ ExitCode train_stages(MpiWorld& world, const std::string& how) {
   for (int64_t step = 1; step <= 20; ++step) {
     mesh.set_step(step);
     for (int64_t micro = 0; micro < 8; ++micro) {
-      mesh.set_micro_batch(micro);
+      mesh.set_micro_batch(mesh.coordinates().pipeline, micro);
       if (step == 15 && micro == 7) go_wrong_in_stage(world, how, mesh.coordinates().pipeline);
       if (links.activations_in != nullptr)
         links.activations_in->start_receive(stream, boundary, 0, nullptr).wait();
       if (links.activations_out != nullptr) links.activations_out->start_send(stream, boundary, 1).wait();
     }
-    mesh.set_micro_batch(-1);
+    mesh.set_micro_batch();
   }
   return ExitCode::kOk;
 }

@@ -74,6 +74,8 @@ TEST(PipelineActions, InterleaveOnlyWholeTurns) {
   };
   EXPECT_EQ(code_of({.ranks = 4, .stages_per_rank = 2, .micro_batches = 8}), ExitCode::kOk);
   EXPECT_EQ(code_of({.ranks = 4, .stages_per_rank = 2, .micro_batches = 6}), ExitCode::kBug);
+  EXPECT_EQ(code_of({.ranks = 4, .stages_per_rank = 2, .micro_batches = 6, .backward = false}),
+            ExitCode::kOk);
   EXPECT_EQ(code_of({.ranks = 1, .stages_per_rank = 2, .micro_batches = 6}), ExitCode::kBug);
   EXPECT_EQ(code_of({.ranks = 2, .stages_per_rank = 3, .micro_batches = 6}), ExitCode::kBug);
 }
@@ -180,6 +182,7 @@ PipelineTimeline even_timeline(const PipelineSizes& sizes, double message) {
 
 TEST(PipelineTimeline, IdlesAsLongAsTheFormulasSay) {
   each_size([](const PipelineSizes& sizes) {
+    if (sizes.stages_per_rank > 1 && sizes.micro_batches % sizes.ranks != 0) return;
     const auto later = static_cast<double>(sizes.ranks - 1),
                parts = static_cast<double>(sizes.stages_per_rank),
                micro_batches = static_cast<double>(sizes.micro_batches);

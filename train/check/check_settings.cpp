@@ -35,10 +35,14 @@ int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) 
   return least == 1 && of_run > 1 ? 2 : least;
 }
 
+int64_t stages_of(const ResolvedRun& run) {
+  return pipeline_sizes(run.mesh, run.step.sharding, run.micro_batches).stages();
+}
+
 ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) {
   ModelConfig model = run.model;
   model.num_hidden_layers = std::min(layers, model.num_hidden_layers);
-  return kind == CheckedModel::kSmall ? small_model(model, run.mesh) : model;
+  return kind == CheckedModel::kSmall ? small_model(model, run.mesh.tensor, stages_of(run)) : model;
 }
 
 // Changes the run's adapters:
@@ -162,11 +166,10 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   return request;
 }
 
-ModelConfig small_model(const ModelConfig& model, const MeshSizes& mesh) {
-  const int64_t tensor = mesh.tensor;
+ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages) {
   const int64_t queries = model.num_attention_heads / model.num_key_value_heads;
   ModelConfig small = model;
-  small.num_hidden_layers = std::min(std::max(kSmallLayers, mesh.pipeline), model.num_hidden_layers);
+  small.num_hidden_layers = std::min(std::max(kSmallLayers, stages), model.num_hidden_layers);
   small.num_key_value_heads = tensor * (model.num_key_value_heads > tensor ? 2 : 1);
   small.num_attention_heads = small.num_key_value_heads * queries;
   int64_t head = model.head_size();
@@ -199,7 +202,7 @@ int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh) {
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits) {
   const int64_t all_layers = run.model.num_hidden_layers;
-  const auto at_least_stages = [&](int64_t layers) { return std::max(layers, run.mesh.pipeline); };
+  const auto at_least_stages = [&](int64_t layers) { return std::max(layers, stages_of(run)); };
   const int64_t few = at_least_stages(kFewLayers), most = at_least_stages(kMostLayersOfBfloat16);
   const bool too_deep = run.step.sharding.compute == DType::kBFloat16 && all_layers > most;
   const int64_t layers = too_deep ? most : all_layers;

@@ -12,7 +12,7 @@ namespace ripstop {
 
 inline constexpr int64_t kCheckSteps = 2;
 
-/// The micro-batches of a step on `mesh`: two for each stage, so that all stages compute at the same time.
+/// The micro-batches of a step on `mesh`: two for each rank of a pipeline, so that all compute at once.
 inline int64_t check_micro_batches(const MeshSizes& mesh) {
   return 2 * mesh.pipeline;
 }
@@ -62,10 +62,10 @@ struct CheckLimits {
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
                            const CheckLimits& limits);
 
-/// A model, usually of a few million parameters, that the tensor axis of `mesh` cuts as it cuts `model`:
-/// one or two key-value heads a rank, the same ratio of heads to key-value heads, the same padding of
-/// vocabulary and feed-forward size. Has a layer for each stage. Never has more parameters than `model`.
-ModelConfig small_model(const ModelConfig& model, const MeshSizes& mesh);
+/// A model, usually of a few million parameters, that `tensor` ranks cut as they cut `model`: one or two
+/// key-value heads a rank, the same ratio of heads to key-value heads, the same padding of vocabulary and
+/// feed-forward size. Has a layer for each of the pipeline's stages. Never has more parameters than `model`.
+ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
 /// and for one rank alone; on a CPU, plus the bytes of KeptSteps, of a pipeline those of all its stages.

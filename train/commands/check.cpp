@@ -170,7 +170,8 @@ CheckReport examine_mesh(const CheckArguments& given, MpiWorld& world) {
   require_equal_settings(settings, world);
   // Sets a long deadline, because ranks that compute alone may finish at very different times.
   world.set_deadline(std::max<double>(600, 120 * static_cast<double>(given.minutes)));
-  DeviceMesh mesh(world, checked.run.mesh, checked.config.mesh.allow_tensor_across_nodes, checked.device);
+  DeviceMesh mesh(world, checked.run.mesh, checked.config.mesh.allow_tensor_across_nodes, checked.device,
+                  /*is_closed=*/checked.config.mesh.pipeline_stages_per_rank > 1);
   CheckReport report{.config_file = given.config_file,
                      .settings = settings,
                      .verdict = check_mesh(mesh, settings, checked.device),
@@ -202,7 +203,7 @@ ExitCode run_check(const CheckArguments& given) {
 void add_check(CommandLine& line) {
   Verb verb = line.verb("check", "whether this mesh of ranks computes what one rank computes");
   verb.add_details(
-      "Takes two optimizer steps of two micro-batches (two for each stage of a pipeline) of the config's "
+      "Takes two optimizer steps of two micro-batches (two for each rank of a pipeline) of the config's "
       "model on "
       "the mesh that is started, and the same on\neach rank alone, and compares loss, gradients and updated "
       "weights. If the model is too "

@@ -312,7 +312,10 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
       kept[axis] = config.mesh[axis];
     else
       config.mesh[axis] = defaults[axis];
-  if (!kept.pipeline) config.mesh.pipeline_layers.reset();
+  if (!kept.pipeline) {
+    config.mesh.pipeline_layers.reset();
+    config.mesh.pipeline_stages_per_rank = defaults.pipeline_stages_per_rank;
+  }
   if (!is_given("train.micro_batch_sequences")) config.train.micro_batch_sequences = std::nullopt;
   if (!is_given("train.recompute")) config.train.recompute = RecomputeChoice::kAuto;
   return kept;

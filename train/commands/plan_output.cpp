@@ -31,8 +31,9 @@ std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget&
 bool is_searched_key(const std::string& override_text) {
   const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
   return key == "train.micro_batch_sequences" || key == "train.recompute" ||
-         std::ranges::any_of(kMeshAxisWords,
-                             [&](const char* axis) { return key == "mesh." + std::string(axis); });
+         key == "mesh.pipeline_stages_per_rank" || std::ranges::any_of(kMeshAxisWords, [&](const char* axis) {
+           return key == "mesh." + std::string(axis);
+         });
 }
 
 // "train CONFIG section.key=value ...", quoted for a shell, without sizes that the search decides.
@@ -63,12 +64,27 @@ std::string axes_column(const MeshSizes& named) {
   return axes_text(" x ", [&](MeshAxis axis) { return named.is_named(axis) ? to_string(axis) : ""; });
 }
 
+// The keys of [mesh] that the search decides, each in `format`.
+std::string mesh_keys(const ResolvedRun& run, std::string_view between, const char* format) {
+  const auto text_of = [&](const char* key, int64_t value) {
+    return fmt::format(fmt::runtime(format), key, value);
+  };
+  const int64_t stages_per_rank = run.step.sharding.stages_per_rank;
+  const std::string axes = axes_text(between, [&](MeshAxis axis) {
+    return run.mesh.is_named(axis) ? text_of(to_string(axis), run.mesh[axis]) : "";
+  });
+  if (stages_per_rank == 1) return axes;
+  return fmt::format("{}{}{}", axes, between, text_of("pipeline_stages_per_rank", stages_per_rank));
+}
+
 // `named`: a mesh with the axes that the table has.
 std::string table_row(const ResolvedRun& run, const RunTarget& target, const MeshSizes& named) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const std::optional<double> share = device_share(run, target);
-  const std::string mesh = axes_text(
-      " x ", [&](MeshAxis axis) { return named.is_named(axis) ? std::to_string(run.mesh[axis]) : ""; });
+  const std::string mesh = axes_text(" x ", [&](MeshAxis axis) {
+    const bool has_two = axis == MeshAxis::kPipeline && run.step.sharding.stages_per_rank == 2;
+    return named.is_named(axis) ? fmt::format("{}{}", run.mesh[axis], has_two ? " of 2 stages" : "") : "";
+  });
   return fmt::format("{:>{}}  {:>11}  {:>6}  {:>6}  {:>9}  {:>10}  {:>6}  {:>10}  {:>10}{}\n", mesh,
                      axes_column(named).size(), run.step.sharding.sequence_count, run.micro_batches,
                      fmt::format("{:.1f}%", 100 * run.idle_share_in_all()),
@@ -86,13 +102,8 @@ std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, cons
       "micro_batch_sequences = {}\nrecompute = \"{}\"\n{}\n"
       "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
       "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
-      job.config_file,
-      axes_text("\n",
-                [&](MeshAxis axis) {
-                  return run.mesh.is_named(axis) ? fmt::format("{} = {}", to_string(axis), run.mesh[axis])
-                                                 : "";
-                }),
-      run.step.sharding.sequence_count, to_string(run.step.sharding.recompute),
+      job.config_file, mesh_keys(run, "\n", "{} = {}"), run.step.sharding.sequence_count,
+      to_string(run.step.sharding.recompute),
       run.mesh.pipeline > 1
           ? fmt::format("reshard_after_forward = {}\n", run.step.sharding.reshard_after_forward)
           : "",
@@ -181,7 +192,9 @@ Json pipeline_json(const ResolvedRun& run, DeviceKind device) {
                       {"head", each.stage.is_last},
                       {"bytes", each.bytes},
                       {"in_flight", each.in_flight}});
-  return {{"stages", stages}, {"idle_share", run.pipeline_idle_share}};
+  return {{"stages", stages},
+          {"stages_per_rank", run.step.sharding.stages_per_rank},
+          {"idle_share", run.pipeline_idle_share}};
 }
 
 Json to_json(const ResolvedRun& run, const RunTarget& target) {
@@ -302,15 +315,9 @@ std::string search_document(const MeshSearch& found, const RunTarget& target, co
       {"fitting", found.fitting},
       {"rows", rows},
       {"sbatch_options", sbatch_options(job, target)},
-      {"command",
-       fmt::format("ripstop {} {} train.micro_batch_sequences={} train.recompute={}", train_words(job),
-                   axes_text(" ",
-                             [&](MeshAxis axis) {
-                               return best.mesh.is_named(axis)
-                                          ? fmt::format("mesh.{}={}", to_string(axis), best.mesh[axis])
-                                          : "";
-                             }),
-                   best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
+      {"command", fmt::format("ripstop {} {} train.micro_batch_sequences={} train.recompute={}",
+                              train_words(job), mesh_keys(best, " ", "mesh.{}={}"),
+                              best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
       {"notes", notes}};
   return text_of_json(document, 2);
 }

@@ -161,9 +161,12 @@ const ConfigKey kKeys[] = {
      .doc = "Copies of the model, which differ only in their data (DDP). Above 1 together with `fsdp`: hybrid sharding.",
      .elsewhere = "parallelism.data_parallel_replicate_degree | dp_replicate data_parallel_size dp ddp"},
     {RIPSTOP_KEY(mesh, pipeline), .range = {1, kManyParts}, .may_change_on_resume = true, .unit = "ranks",
-     .doc = "Stages into which the layers are cut, one on each rank of the axis: for links between nodes that are too slow for fsdp.",
+     .doc = "Ranks among which the layers are cut, a stage on each: for links between nodes that are too slow for fsdp.",
      .elsewhere = "parallelism.pipeline_parallel_degree | pp pp_size pipeline_parallel pipeline_parallel_size "
                   "pipeline_model_parallel_size"},
+    {RIPSTOP_KEY(mesh, pipeline_stages_per_rank), .range = {1, 2}, .may_change_on_resume = true, .unit = "stages",
+     .doc = "2: ranks of a pipeline have two stages each (interleaved), idle about half as long and send twice as much. Needs a multiple of `mesh.pipeline` micro-batches.",
+     .elsewhere = "| virtual_pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
     {RIPSTOP_KEY(mesh, pipeline_layers), .range = {0, 1 << 20}, .may_change_on_resume = true, .none_is_auto = true, .unit = "layers",
      .doc = "Layers of each stage, as in `[9, 8, 8, 7]`; `auto`: such that all stages take about as long.",
      .elsewhere = "parallelism.module_fqns_per_model_part | pipeline_parallel_split_points decoder_first_pipeline_num_layers"},

@@ -260,10 +260,15 @@ class ConfigBuilder {
 
   void check_mesh() {
     const MeshSection& mesh = config_.mesh;
-    if (mesh.pipeline_layers && std::ssize(*mesh.pipeline_layers) != mesh.pipeline)
+    const int64_t stages = *mesh.pipeline * mesh.pipeline_stages_per_rank;
+    if (mesh.pipeline == 1 && stages > 1)
+      return blame("mesh.pipeline_stages_per_rank",
+                   "'mesh.pipeline_stages_per_rank' is of a pipeline, and mesh.pipeline is 1",
+                   "leave it out, or set mesh.pipeline");
+    if (mesh.pipeline_layers && std::ssize(*mesh.pipeline_layers) != stages)
       blame("mesh.pipeline_layers",
-            fmt::format("mesh.pipeline_layers has {} numbers, mesh.pipeline is {}",
-                        mesh.pipeline_layers->size(), *mesh.pipeline),
+            fmt::format("mesh.pipeline_layers has {} numbers, the number of stages is {}",
+                        mesh.pipeline_layers->size(), stages),
             "give as many, or mesh.pipeline_layers = \"auto\"");
   }
 

@@ -82,6 +82,7 @@ struct LoraSection : LoraConfig {
 
 /// Each axis is a key. nullopt for fsdp is "auto": all ranks that the other axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
+  int64_t pipeline_stages_per_rank = 1;
   std::optional<std::vector<int64_t>> pipeline_layers;  ///< of each stage; nullopt: "auto"
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< nullopt: "auto"

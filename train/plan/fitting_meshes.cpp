@@ -33,7 +33,8 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
   const auto fits = [&](int64_t units) {
     run.mesh = sharding_mesh(config, units * unit, tensor);
-    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
+    const std::vector<int64_t> sizes =
+        micro_batches_to_try(config, target, run.mesh, run.step.sharding.stages_per_rank);
     return !sizes.empty() &&
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
@@ -114,7 +115,8 @@ void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedR
         !tensor_groups_fit_nodes(config, target, tensor))
       continue;
     run.mesh = sharding_mesh(config, target.ranks, tensor);
-    const std::vector<int64_t> sizes = micro_batches_to_try(config, target, run.mesh);
+    const std::vector<int64_t> sizes =
+        micro_batches_to_try(config, target, run.mesh, run.step.sharding.stages_per_rank);
     if (!sizes.empty()) body(plan_with_least_recompute(config, target, recomputes_from(config), sizes, run));
   }
 }

@@ -16,8 +16,8 @@
 namespace ripstop {
 namespace {
 
-// Stages of a pipeline that the search tries. More are idle for too long.
-constexpr int64_t kMostStages = 16;
+// Ranks of a pipeline that the search tries. More are idle for too long.
+constexpr int64_t kMostPipeline = 16;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 // A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
@@ -108,7 +108,9 @@ class Search {
                                .tensor = tensor,
                                .pipeline = pipeline};
           const auto fits = [&](MeshAxis axis) { return kept[axis].value_or(mesh[axis]) == mesh[axis]; };
-          if (std::ranges::all_of(kMeshAxes, fits) && tries_pipeline(mesh, kept)) add(mesh);
+          if (!std::ranges::all_of(kMeshAxes, fits)) continue;
+          for (const int64_t stages_per_rank : {1, 2})
+            if (tries_pipeline(mesh, stages_per_rank, kept)) add(mesh, stages_per_rank);
         }
       }
     }
@@ -124,12 +126,14 @@ class Search {
   }
 
  private:
-  bool tries_pipeline(const MeshSizes& mesh, const KeptSizes& kept) const {
-    if (mesh.pipeline == 1) return true;
+  bool tries_pipeline(const MeshSizes& mesh, int64_t stages_per_rank, const KeptSizes& kept) const {
+    if (mesh.pipeline == 1) return stages_per_rank == 1;
     const int64_t layers = unplanned_.model.num_hidden_layers, of_node = target_.ranks_per_node;
-    if (kept.pipeline) return mesh.pipeline <= layers + 1;
+    const int64_t stages = mesh.pipeline * stages_per_rank;
+    if (kept.pipeline)
+      return stages_per_rank == config_.mesh.pipeline_stages_per_rank && stages <= layers + 1;
     return target_.rates && target_.rates->knows_products() && target_.ranks > of_node &&
-           of_node % (mesh.fsdp * mesh.tensor) == 0 && mesh.pipeline <= std::min(kMostStages, layers);
+           of_node % (mesh.fsdp * mesh.tensor) == 0 && mesh.pipeline <= kMostPipeline && stages <= layers;
   }
   double idle_share(ResolvedRun run, int64_t sequence_count) const {
     split_layers(config_, target_, run);
@@ -137,13 +141,16 @@ class Search {
     return pipeline_idle_share(run, target_.rows.target_share, sequences / sequence_count);
   }
   // Adds the micro-batches that fit on `mesh`, each with the least recomputation that fits.
-  void add(const MeshSizes& mesh) {
-    std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh);
+  void add(const MeshSizes& mesh, int64_t stages_per_rank) {
+    std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh, stages_per_rank);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
-    // The verb train refuses micro-batches whose rows the tensor axis cannot cut.
-    if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0) return;
+    // The verb train refuses micro-batches whose rows the tensor axis cannot cut, and turns with a gap.
+    if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0 ||
+        !are_turns_whole(config_, mesh, stages_per_rank, sizes.front()))
+      return;
     ResolvedRun run = unplanned_;
     run.mesh = mesh;
+    run.step.sharding.stages_per_rank = stages_per_rank;
     for (const Recompute recompute : recomputes_to_try(config_)) {
       run.step.sharding.recompute = recompute;
       sizes.resize(add(run, sizes));

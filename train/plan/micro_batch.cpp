@@ -69,8 +69,14 @@ bool overlaps_tensor(const RunConfig& config, const RunTarget& target, int64_t t
 
 }  // namespace
 
+bool are_turns_whole(const RunConfig& config, const MeshSizes& mesh, int64_t stages_per_rank,
+                     int64_t sequence_count) {
+  const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
+  return stages_per_rank == 1 || divide_up(share, sequence_count) % mesh.pipeline == 0;
+}
+
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
-                                          const MeshSizes& mesh) {
+                                          const MeshSizes& mesh, int64_t stages_per_rank) {
   const int64_t share = divide_up(config.train.global_batch_sequences, mesh.data_ranks());
   const int64_t length = config.data.sequence_length;
   // A CPU reaches full speed at kCpuRows rows. On a GPU more rows are faster, so only memory limits them. In
@@ -80,16 +86,19 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
                                                            : kMostMicroBatchTokens;
   const int64_t most = std::clamp<int64_t>(rows / length, 1, share);
   std::vector<int64_t> sizes;
+  const auto fits = [&](int64_t b) {
+    return b * length % mesh.tensor == 0 && are_turns_whole(config, mesh, stages_per_rank, b);
+  };
   // Takes, for each number of micro-batches, the smallest size that holds the data rank's share of the
   // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b) {
     const int64_t smallest = divide_up(share, divide_up(share, b));
-    if (smallest == b && b * length % mesh.tensor == 0) sizes.push_back(b);
+    if (smallest == b && fits(b)) sizes.push_back(b);
     b = std::min(b, smallest + 1);  // skips sizes that need as many micro-batches as `smallest`
   }
   // If the tensor axis cannot cut any of these sizes, takes all sizes that the axis can cut.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
-    if (b * length % mesh.tensor == 0) sizes.push_back(b);
+    if (fits(b)) sizes.push_back(b);
   return sizes;
 }
 
@@ -121,9 +130,11 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   split_layers(config, target, run);
   run.pipeline_idle_share = pipeline_idle_share(run, target.rows.target_share, run.micro_batches);
   // Kept units are gathered once a step, not for each micro-batch, and more micro-batches in flight hide
-  // messages; but recomputation and smaller micro-batches cost more than either saves.
+  // messages; but recomputation and smaller micro-batches cost more than either saves. Two stages on each
+  // rank have one number in flight.
   const bool piped = run.mesh.pipeline > 1;
-  const std::vector<double> aheads = piped ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};
+  const std::vector<double> aheads =
+      piped && run.step.sharding.stages_per_rank == 1 ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};
   std::vector<bool> reshards = piped ? std::vector{false, true} : std::vector{true};
   if (config.train.reshard_after_forward) reshards = {*config.train.reshard_after_forward};
   for (const bool reshard : reshards)

@@ -9,10 +9,15 @@ namespace ripstop {
 /// Maximum tokens of a micro-batch: planning takes time for each chunk of its logits.
 inline constexpr int64_t kMostMicroBatchTokens = int64_t{1} << 24;
 
+/// Whether the micro-batches of a step are in whole turns, if each has `sequence_count` sequences: two stages
+/// on each rank compute mesh.pipeline micro-batches in turn.
+bool are_turns_whole(const RunConfig& config, const MeshSizes& mesh, int64_t stages_per_rank,
+                     int64_t sequence_count);
+
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
-/// no size gives all ranks of a tensor group the same number of rows.
+/// no size gives all ranks of a tensor group the same number of rows, or none has whole turns.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
-                                          const MeshSizes& mesh);
+                                          const MeshSizes& mesh, int64_t stages_per_rank = 1);
 
 /// The modes to try for `train.recompute`, least recomputation first: all for "auto", else the config's.
 std::vector<Recompute> recomputes_to_try(const RunConfig& config);

@@ -43,9 +43,10 @@ void split_layers(const RunConfig& config, const RunTarget& target, ResolvedRun&
   const auto& given = config.mesh.pipeline_layers;
   sharding.stage_layers.clear();
   if (run.mesh.pipeline == 1 && !given) return;
+  const int64_t stages_per_rank = pipeline_sizes(run.mesh, sharding, run.micro_batches).stages_per_rank;
   StageSplit split = split_stages(run.model, sharding.sequence_length, target.rows.target_share,
-                                  run.mesh.pipeline, /*stages_per_rank=*/1);
-  if (given && std::ssize(*given) == run.mesh.pipeline) split = with_layers(std::move(split), *given);
+                                  run.mesh.pipeline, stages_per_rank);
+  if (given && given->size() == split.layers.size()) split = with_layers(std::move(split), *given);
   sharding.stage_layers = std::move(split.layers);
 }
 
@@ -65,7 +66,8 @@ double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t 
     backward.push_back(of_backward * forward.back());
   }
   backward.back() += 3 * target_share * head;  // runs the head's forward, too
-  const PipelineSizes sizes{.ranks = run.mesh.pipeline, .micro_batches = micro_batches};
+  PipelineSizes sizes = pipeline_sizes(run.mesh, sharding, micro_batches);
+  sizes.ahead = 1;
   return pipeline_timeline(sizes, forward, backward, /*message=*/0).idle_share;
 }
 
@@ -73,12 +75,15 @@ std::string pipeline_text(const ResolvedRun& run, DeviceKind device) {
   std::vector<std::string> layers, in_flight, memory;
   for (const StagePlan& each : plan_stages(run.request(device))) {
     layers.push_back(std::to_string(each.stage.layers));
+    if (each.stage.number >= run.mesh.pipeline) continue;  // on a rank that has been told
     in_flight.push_back(std::to_string(each.in_flight));
     memory.push_back(bytes_text(each.bytes));
   }
-  return fmt::format("{} stages of {} layers, {:.1f}% idle; {} micro-batches in flight; {} a rank; units {}",
-                     layers.size(), enumerated(layers), 100 * run.pipeline_idle_share, enumerated(in_flight),
-                     enumerated(memory), units_text(run.step.sharding.reshard_after_forward));
+  return fmt::format(
+      "{} stages of {} layers{}, {:.1f}% idle; {} micro-batches in flight; {} a rank; units {}",
+      layers.size(), enumerated(layers), layers.size() > memory.size() ? ", two on each rank" : "",
+      100 * run.pipeline_idle_share, enumerated(in_flight), enumerated(memory),
+      units_text(run.step.sharding.reshard_after_forward));
 }
 
 std::vector<std::string> pipeline_notes(const RunConfig& config, const RunTarget& target,

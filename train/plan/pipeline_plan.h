@@ -19,7 +19,7 @@ void split_layers(const RunConfig& config, const RunTarget& target, ResolvedRun&
 double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t micro_batches);
 
 /// "4 stages of 8, 8, 8 and 8 layers, 15.8% idle; 7, 5, 3 and 1 micro-batches in flight; 30.1, 28.0, 26.4 and
-/// 27.9 GiB a rank; units kept whole after forward". Plans each stage.
+/// 27.9 GiB a rank; units kept whole after forward". Plans each rank of the pipeline.
 std::string pipeline_text(const ResolvedRun& run, DeviceKind device);
 
 /// Notes on a pipeline with fewer micro-batches than stages, and on one whose stages span nodes.

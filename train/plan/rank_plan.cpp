@@ -1,6 +1,7 @@
 #include "train/plan/rank_plan.h"
 
 #include <algorithm>
+#include <set>
 
 namespace ripstop {
 namespace {
@@ -9,8 +10,8 @@ std::vector<int64_t> ends_of_axis(int64_t size) {
   return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
 }
 
-// The plan of the fullest rank of a stage.
-RankPlan plan_stage(const PlanRequest& request, int64_t pipeline) {
+// The plan of the fullest of the ranks with one place in the pipeline.
+RankPlan plan_stages_of(const PlanRequest& request, int64_t pipeline) {
   RankPlan fullest;
   for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
     for (const int64_t tensor : ends_of_axis(request.mesh.tensor)) {
@@ -36,7 +37,8 @@ Device planned_device(const PlanRequest& request) {
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
   const Stream stream(planned_device(request));
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device);
+  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device,
+                                        request.step.sharding.stages_per_rank > 1);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t period = request.mesh.pipeline;
   const int64_t walked = walked_micro_batches(request.mesh, request.micro_batches);
@@ -52,7 +54,8 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
         0.0, {1}, [] { return false; });
   };
   // Only the first step of a run gathers frozen weights that stay gathered, so a later step is planned.
-  if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward) walk(1);
+  if (request.step.sharding.lora.any() && !request.step.sharding.reshard_after_forward)
+    walk(std::min(period, walked));
   walk(walked);
   RankPlan plan;
   // The bytes of an evaluation are no part of a step.
@@ -77,13 +80,15 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 }
 
 RankPlan plan_fullest(const PlanRequest& request) {
-  const std::vector<int64_t> layers = stage_split(request.model, request.mesh, request.step.sharding).layers;
+  const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
+  std::set<std::vector<int64_t>> known;  // the layers of ranks between the ends
   RankPlan fullest;
-  for (int64_t stage = 0; stage < request.mesh.pipeline; ++stage) {
-    const auto place = layers.begin() + stage;
-    const bool is_end = stage == 0 || stage == request.mesh.pipeline - 1;
-    if (!is_end && std::find(layers.begin() + 1, place, *place) != place) continue;
-    const RankPlan plan = plan_stage(request, stage);
+  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank) {
+    const bool is_end = rank == 0 || rank == request.mesh.pipeline - 1;
+    std::vector<int64_t> layers;
+    for (const Stage& stage : split.of_rank(rank)) layers.push_back(stage.layers);
+    if (!is_end && !known.insert(layers).second) continue;
+    const RankPlan plan = plan_stages_of(request, rank);
     if (plan.memory.total() > fullest.memory.total()) fullest = plan;
   }
   return fullest;
@@ -92,14 +97,15 @@ RankPlan plan_fullest(const PlanRequest& request) {
 std::vector<StagePlan> plan_stages(const PlanRequest& request) {
   const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
   // More micro-batches than 2 P are not in flight, however many a step has.
-  const PipelineSizes sizes{.ranks = request.mesh.pipeline,
-                            .micro_batches = std::min(request.micro_batches, 2 * request.mesh.pipeline),
-                            .ahead = request.step.sharding.pipeline_ahead};
-  std::vector<StagePlan> stages;
-  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank)
-    stages.push_back({.stage = split.of_rank(rank).front(),
-                      .bytes = plan_stage(request, rank).memory.total(),
-                      .in_flight = most_in_flight(pipeline_actions(sizes, rank))});
+  const PipelineSizes sizes = pipeline_sizes(request.mesh, request.step.sharding,
+                                             std::min(request.micro_batches, 2 * request.mesh.pipeline));
+  std::vector<StagePlan> stages(split.layers.size());
+  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank) {
+    const int64_t bytes = plan_stages_of(request, rank).memory.total();
+    const int64_t in_flight = most_in_flight(pipeline_actions(sizes, rank));
+    for (const Stage& stage : split.of_rank(rank))
+      stages[static_cast<size_t>(stage.number)] = {stage, bytes, in_flight};
+  }
   return stages;
 }
 
@@ -114,13 +120,14 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
     ++row->calls;
     row->bytes += bytes;
   };
+  const auto make = [&](const MeshGroup& group) {
+    return make_planned_communicator(group.name, group.rank, group.size, request.device,
+                                     [&add, group](const char* operation, int64_t bytes) {
+                                       if (group.size > 1) add(group.name, operation, bytes);
+                                     });
+  };
   DeviceMesh mesh(request.mesh, coordinates,
-                  mesh_groups(request.mesh, coordinates, [&](const MeshGroup& group) {
-                    return make_planned_communicator(group.name, group.rank, group.size, request.device,
-                                                     [&add, group](const char* operation, int64_t bytes) {
-                                                       if (group.size > 1) add(group.name, operation, bytes);
-                                                     });
-                  }));
+                  mesh_groups(request.mesh, coordinates, make, request.step.sharding.stages_per_rank > 1));
   const Stream stream(planned_device(request));
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);

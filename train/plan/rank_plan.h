@@ -44,8 +44,8 @@ Device planned_device(const PlanRequest& request);
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks
-/// differ only by the replicated parameters in their shards; of a pipeline the first stage, the first of each
-/// other number of layers, and the last, because earlier stages keep more micro-batches.
+/// differ only by the replicated parameters in their shards; of a pipeline the first rank, the first with
+/// each other number of layers, and the last, because earlier ranks keep more micro-batches.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// A stage of a pipeline.

@@ -1,5 +1,7 @@
 #include "train/plan/resolved_run.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -120,7 +122,8 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   step.sharding = {.compute = resolve_precision(config, target, notes),
                    .reduce = dtype_of(config.precision.reduce),
                    .sequence_length = config.data.sequence_length,
-                   .lora = config.lora};
+                   .lora = config.lora,
+                   .stages_per_rank = config.mesh.pipeline_stages_per_rank};
   step.adamw = {.beta1 = config.optimizer.betas[0],
                 .beta2 = config.optimizer.betas[1],
                 .epsilon = config.optimizer.epsilon,
@@ -133,11 +136,31 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   return step;
 }
 
+// Throws Error(kUsage) if two stages on each rank cannot compute the micro-batches. `sizes`: those that they
+// can.
+void require_whole_turns(const RunConfig& config, const ResolvedRun& run, const std::vector<int64_t>& sizes) {
+  const int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.data_ranks());
+  const int64_t size = config.train.micro_batch_sequences.value_or(sizes.empty() ? 1 : sizes.front());
+  if (are_turns_whole(config, run.mesh, run.step.sharding.stages_per_rank, size)) return;
+  const std::string help =
+      sizes.empty() ? fmt::format("train.global_batch_sequences = {} does",
+                                  run.mesh.data_ranks() * round_up(share, run.mesh.pipeline))
+                    : fmt::format("train.micro_batch_sequences that do: {}", fmt::join(sizes, ", "));
+  throw Error(
+      ExitCode::kUsage,
+      fmt::format("two stages on each rank need a multiple of mesh.pipeline = {} micro-batches, and a "
+                  "step has {}",
+                  run.mesh.pipeline, divide_up(share, size)),
+      help + "; mesh.pipeline_stages_per_rank = 1 takes any number");
+}
+
 // The config's micro-batch, or for "auto" all sizes to try. Throws Error(kUsage) if the tensor axis cannot
-// cut their rows.
+// cut their rows, or the pipeline not their number.
 std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget& target,
-                                       const MeshSizes& mesh) {
-  std::vector<int64_t> sizes = micro_batches_to_try(config, target, mesh);
+                                       const ResolvedRun& run) {
+  const MeshSizes& mesh = run.mesh;
+  std::vector<int64_t> sizes = micro_batches_to_try(config, target, mesh, run.step.sharding.stages_per_rank);
+  require_whole_turns(config, run, sizes);
   if (config.train.micro_batch_sequences) sizes = {*config.train.micro_batch_sequences};
   const int64_t tokens = (sizes.empty() ? 1 : sizes.front()) * config.data.sequence_length;
   if (sizes.empty() || tokens % mesh.tensor != 0)
@@ -192,7 +215,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   std::erase_if(tensor_sizes, [&](int64_t size) { return !tensor_groups_fit_nodes(config, target, size); });
   run.mesh = resolve_mesh(run.mesh, target.ranks, tensor_sizes);
 
-  const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run.mesh);
+  const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run);
   if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) {
     enlarge_head_chunk(target, run);
     std::ranges::move(pipeline_notes(config, target, run), std::back_inserter(run.notes));

@@ -202,7 +202,7 @@ class TimedStage {
     const int64_t stages = request_.mesh.pipeline;
     // The last two micro-batches before which a stage of a pipeline has begun all that it has in flight.
     const int64_t walked = stages == 1 ? walked_micro_batches(request_.mesh, request_.micro_batches)
-                                       : step_.model().most_in_flight() + 2;
+                                       : step_.model().most_batches() + 2;
     // Only the first step of a run gathers frozen weights that stay gathered, so a later step is timed.
     walk(1);
     walk(walked);
@@ -251,15 +251,18 @@ class TimedStage {
   std::vector<Span> begun_;  // when each micro-batch begins, and the end
 };
 
-// The times of all stages, of which equal ones are timed once.
-std::vector<StageTime> time_stages(const PlanRequest& request, PlannedClock& clock, const StepRows& rows) {
-  const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
+// The times of all stages, of which equal ones are timed once; of two on a rank each as if it were alone.
+std::vector<StageTime> time_stages(PlanRequest request, PlannedClock& clock, const StepRows& rows) {
+  ShardingOptions& sharding = request.step.sharding;
+  sharding.stage_layers = stage_split(request.model, request.mesh, sharding).layers;
+  sharding.stages_per_rank = 1;
+  request.mesh.pipeline = std::ssize(sharding.stage_layers);
   std::vector<StageTime> times;
   std::map<std::tuple<int64_t, bool, bool>, StageTime> known;
-  for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank) {
-    const Stage stage = split.of_rank(rank).front();
-    const auto [place, is_new] = known.try_emplace({stage.layers, stage.is_first, stage.is_last});
-    if (is_new) place->second = TimedStage(request, clock, rows, rank).time();
+  for (int64_t stage = 0; stage < request.mesh.pipeline; ++stage) {
+    const int64_t layers = sharding.stage_layers[static_cast<size_t>(stage)];
+    const auto [place, is_new] = known.try_emplace({layers, stage == 0, stage + 1 == request.mesh.pipeline});
+    if (is_new) place->second = TimedStage(request, clock, rows, stage).time();
     times.push_back(place->second);
   }
   return times;
@@ -278,18 +281,20 @@ StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t 
                            request.model.hidden_size * element_bytes(sharding.compute);
   std::vector<double> forward, backward;
   const auto micro_batches = static_cast<double>(request.micro_batches);
-  double rest = 0, computing = 0;  // the longest of what is no part of a micro-batch; the mean
-  for (const StageTime& stage : stages) {
+  const auto ranks = static_cast<size_t>(request.mesh.pipeline);
+  std::vector<double> rest(ranks);  // what is no part of a micro-batch
+  double computing = 0;             // the mean of ranks
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const StageTime& stage = stages[s];
     forward.push_back(stage.forward);
     backward.push_back(stage.backward);
-    rest = std::max(rest, stage.all.seconds - micro_batches * (stage.forward + stage.backward));
-    computing += stage.all.computing() / static_cast<double>(stages.size());
+    rest[s % ranks] += stage.all.seconds - micro_batches * (stage.forward + stage.backward);
+    computing += stage.all.computing() / static_cast<double>(ranks);
   }
-  const PipelineSizes sizes{.ranks = request.mesh.pipeline,
-                            .micro_batches = request.micro_batches,
-                            .ahead = sharding.pipeline_ahead};
-  const double seconds =
-      rest + pipeline_timeline(sizes, forward, backward, clock.boundary_seconds(boundary)).seconds;
+  const double seconds = std::max(0.0, std::ranges::max(rest)) +
+                         pipeline_timeline(pipeline_sizes(request.mesh, sharding, request.micro_batches),
+                                           forward, backward, clock.boundary_seconds(boundary))
+                             .seconds;
   return {seconds, seconds - computing, clock.left_out()};
 }
 

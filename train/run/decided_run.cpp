@@ -128,7 +128,8 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
 
   times.enter(&StartupSeconds::mpi);
   auto ranks =
-      std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes, device);
+      std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes, device,
+                                   /*is_closed=*/config.mesh.pipeline_stages_per_rank > 1);
 
   times.enter(&StartupSeconds::data);
   std::vector<ValidationSet> validation;

@@ -16,7 +16,7 @@ RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& fl
           .share = flops.all > 0 ? flops.own / flops.all : 1};
 }
 
-StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, const Stage& stage) {
+StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, std::span<const Stage> stages) {
   const auto real = [](int64_t number) { return static_cast<double>(number); };
   const double hidden = real(model.hidden_size);
   const double queries = real(model.query_size()), key_values = real(model.key_value_size());
@@ -28,8 +28,9 @@ StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, const
   }
   const double head = 2 * real(model.vocab_size) * hidden * real(batch.target_count);
   const double layer = 3 * (real(batch.rows()) * row + attention);
-  return {.own = real(stage.layers) * layer + (stage.is_last ? 3 * head : 0),
-          .all = real(model.num_hidden_layers) * layer + 3 * head};
+  StageFlops flops{.all = real(model.num_hidden_layers) * layer + 3 * head};
+  for (const Stage& stage : stages) flops.own += real(stage.layers) * layer + (stage.is_last ? 3 * head : 0);
+  return flops;
 }
 
 std::vector<double> relative_speeds(std::span<const RankWork> window) {

@@ -40,11 +40,11 @@ struct StepTimes {
 /// slowest, and a rank that saves much would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& flops);
 
-/// The FLOP of a training step for `batch`, if one rank computed all of `stage`. With hidden size C,
+/// The FLOP of a training step for `batch`, if one rank computed all of its `stages`. With hidden size C,
 /// feed-forward size F, L layers of the stage, K key-value heads of size D and V ids, 3 times (forward
 /// once, backward twice) the sum of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a
 /// document of n rows, and, in the last stage, 2 V C for a target. Pure.
-StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, const Stage& stage);
+StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, std::span<const Stage> stages);
 
 /// The speed of each rank as a multiple of the median rank's speed. Takes the larger of two multiples, in
 /// FLOP/s and in RankWork::share of a step a second, so that neither longer documents nor empty sequences

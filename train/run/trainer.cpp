@@ -166,7 +166,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
       return loader_->next_batch();
     }();
     work.data_wait_seconds += seconds_since(since);
-    work.flops += batch_flops(run_.model, batch, step_->model().stage());
+    work.flops += batch_flops(run_.model, batch, step_->model().stages());
     return batch.host_tokens();
   };
   const auto gives_up = [&](int64_t done) {

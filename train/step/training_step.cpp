@@ -13,7 +13,7 @@ TrainingStep::TrainingStep(const ModelConfig& config, const StepOptions& options
       model_(config, mesh, stream, ledger, options.sharding),
       optimizer_(model_, options.adamw, stream.device(), ledger),
       batch_memory_(stream.device(), ledger, options.sharding.sequence_count,
-                    options.sharding.sequence_length, model_.most_in_flight()),
+                    options.sharding.sequence_length, model_.most_batches()),
       totals_(mesh, stream, ledger, options.data_sets),
       scale_memory_(stream.device(), ledger, MemoryCategory::kActivations, 8),
       arena_(stream.device(), ledger, arena_capacity, mesh.tensor().memory_source()),

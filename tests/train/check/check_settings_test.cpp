@@ -96,7 +96,7 @@ TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {
     for (const int64_t tensor : tensor_axis_sizes(preset.config)) {
       ModelConfig model = preset.config;
       if (model.vocab_size == 0) model.vocab_size = 32003;
-      const ModelConfig small = small_model(model, {.fsdp = 1, .tensor = tensor});
+      const ModelConfig small = small_model(model, tensor, /*stages=*/1);
       SCOPED_TRACE(fmt::format("{} tensor {}", preset.name, tensor));
       validate(small);
       check_tensor_axis(small, tensor);

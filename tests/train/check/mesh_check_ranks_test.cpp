@@ -42,7 +42,8 @@ CheckSettings settings_of(const ResolvedRun& run, uint64_t seed = 3) {
 }
 
 MeshVerdict checked(const ResolvedRun& run, uint64_t seed = 3) {
-  DeviceMesh mesh(test_world(), run.mesh, /*allow_tensor_across_nodes=*/false, test_device());
+  DeviceMesh mesh(test_world(), run.mesh, /*allow_tensor_across_nodes=*/false, test_device(),
+                  /*is_closed=*/run.step.sharding.stages_per_rank > 1);
   return check_mesh(mesh, settings_of(run, seed), test_device());
 }
 
@@ -112,6 +113,16 @@ TEST(CheckRanks, EverySettingPasses) {
       run.step.adamw = {.weight_decay = 0.1, .decay_norms = true};
       expect_holds(checked(run, 12));
     }
+}
+
+TEST(CheckRanks, TwoStagesOnEachRankPass) {
+  for (const MeshSizes& mesh : pipelines()) {
+    SCOPED_TRACE(mesh.to_text());
+    ResolvedRun run = small_run(mesh, DType::kFloat32, true);
+    run.model.num_hidden_layers = 2 * mesh.pipeline;
+    run.step.sharding.stages_per_rank = 2;
+    expect_holds(checked(run));
+  }
 }
 
 // With adapters the model is frozen, and only adapters are compared: on all matrices, and on the default

@@ -76,7 +76,10 @@ void expect_loads_everywhere(const ModelConfig& model, const StepOptions& step,
         .lora = step.sharding.lora, .directory = "base", .hash = "0", .samples = "2", .dtype = "float32"};
   const auto make = [&](const MeshSizes& mesh) {
     StepOptions options = step;
-    if (mesh.pipeline > 1) options.sharding.stage_layers = layers.at(mesh.pipeline);
+    if (mesh.pipeline > 1) {
+      options.sharding.stage_layers = layers.at(mesh.pipeline);
+      options.sharding.stages_per_rank = std::ssize(options.sharding.stage_layers) / mesh.pipeline;
+    }
     auto run = std::make_unique<MeshTraining>(model, options, mesh, layouts::kSequences);
     mesh_training::initialize_with_adapters(*run);
     return run;
@@ -124,8 +127,9 @@ ModelConfig four_layers(bool tied) {
 TEST(StageRanks, EveryMeshLoadsEveryOther) {
   for (const bool tied : {false, true}) {
     SCOPED_TRACE(tied ? "tied" : "untied");
+    const std::vector<int64_t> one_each{3, 1}, two_each{1, 1, 1, 1};
     expect_loads_everywhere(four_layers(tied), layouts::options(DType::kFloat32, 2),
-                            {{2, {3, 1}}, {4, {1, 1, 1, 1}}});
+                            {{2, tied ? two_each : one_each}, {4, {1, 1, 1, 1}}});
   }
 }
 

@@ -135,25 +135,24 @@ plant_pipeline_faults() {
   change parallel/pipeline_links.cpp 'sending_.push_back({buffer' \
     '&LINE&
   if (planted(20)) fill_zero(context_, buffers_[buffer]);'
-  change parallel/sharded_transformer.cpp 'micro.batch = batches.load(action.micro_batch);
-      forward(' \
-    '      micro.batch = batches.load(planted(21) && !stage_.is_first ? action.micro_batch ^ 1 : action.micro_batch);
-      forward(arena, micro, pass.links);'
+  change parallel/sharded_transformer.cpp 'if (action.chunk == 0) batch = batches.load(action.micro_batch);' \
+    '  if (action.chunk == 0)
+    batch = batches.load(planted(21) && !has_embedding() ? action.micro_batch ^ 1 : action.micro_batch);'
   change parallel/sharded_transformer.cpp 'model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual' \
-    '    if (!planted(22) || stage_.is_first || !stage_.is_last || layer + 1 != stage_.end())
+    '    if (const Stage& s = *micro.stage; !planted(22) || s.is_first || !s.is_last || layer + 1 != s.end())
 &LINE&'
   change parallel/sharded_transformer.cpp 'for (const Exchange& each : exchanges) add(' \
     '  if (!planted(23))
   &LINE&'
-  change parallel/sharded_transformer.cpp 'if (stage_.is_first) start_norm(0);' \
-    '  if (stage_.is_first || (planted(24) && stage_.is_last)) start_norm(0);'
+  change parallel/sharded_transformer.cpp 'if (has_embedding()) start_norm(0);' \
+    '  if (has_embedding() || (planted(24) && has_head())) start_norm(0);'
   change train/step/world_totals.cpp 'mesh_.tensor().rank() == 0 && mesh_.coordinates().pipeline ==' \
     '    mesh_.tensor().rank() == 0 && (planted(25) || mesh_.coordinates().pipeline == mesh_.sizes().pipeline - 1);'
   change parallel/sharded_transformer.cpp 'const bool last = action.micro_batch + 1 == batches.count;' \
-    '    if (planted(26)) micro.batch.position = pass.in_flight[(static_cast<size_t>(action.micro_batch) + 1) % pass.in_flight.size()].batch.position;
+    '    if (planted(26)) micro.batch.position = pass.batches[(static_cast<size_t>(action.micro_batch) + 1) % pass.batches.size()].position;
     const bool last = action.micro_batch + (planted(27) && mesh_.replicate().size() > 1 ? 2 : 1) == batches.count;'
   change train/step/training_step.cpp 'optimizer_.step(context, model_, learning_rate,' \
-    '  if (planted(28) && model_.stage().is_last && !model_.stage().is_first) learning_rate *= 1 + 1e-6;
+    '  if (planted(28) && model_.stages().back().is_last && !model_.stages().front().is_first) learning_rate *= 1 + 1e-6;
 &LINE&'
 }
 

@@ -97,8 +97,13 @@ TEST(ConfigValues, LayersOfStagesAreAListOrAuto) {
   expect_usage(refusal(with("mesh", "pipeline_layers = [-1]")), "'mesh.pipeline_layers' must be at least 0");
   // The order of the stages stays, and so do equal numbers.
   expect_usage(refusal(kSmallest, {"mesh.pipeline_layers=9,8,8"}),
-               "mesh.pipeline_layers has 3 numbers, mesh.pipeline is 1", "\"auto\"");
+               "mesh.pipeline_layers has 3 numbers, the number of stages is 1", "\"auto\"");
   EXPECT_EQ(parsed(with("mesh", "pipeline = 2")).mesh.pipeline, 2);
+  const std::string two = "pipeline_stages_per_rank = 2\n";
+  EXPECT_EQ(parsed(with("mesh", two + "pipeline = 2")).mesh.pipeline_stages_per_rank, 2);
+  expect_usage(refusal(with("mesh", two)), "is of a pipeline, and mesh.pipeline is 1", "set mesh.pipeline");
+  expect_usage(refusal(with("mesh", two + "pipeline = 2\npipeline_layers = [1, 1]")),
+               "mesh.pipeline_layers has 2 numbers, the number of stages is 4");
 }
 
 TEST(ConfigValues, PathsMayBeginWithHome) {

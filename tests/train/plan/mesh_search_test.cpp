@@ -298,6 +298,33 @@ TEST(MeshSearch, SlowLinksMakePipelinesFirst) {
   EXPECT_GT(best(1e7), 1);
 }
 
+// Two stages on a rank come first where few micro-batches idle long and the link is fast.
+TEST(MeshSearch, TimesPipelinesOfTwoStagesOnARank) {
+  const auto found = [](double bytes_per_second, const KeptSizes& kept) {
+    RunTarget target = nodes_of(4, 4);
+    target.rates = Rates();
+    target.rates->flops_per_second = 1e12;
+    target.rates->inside_node = LinkRate{0, 1e12, 1};
+    target.rates->between_nodes = LinkRate{0, bytes_per_second, 1};
+    std::vector<std::pair<int64_t, int64_t>> rows;
+    for (const ResolvedRun& run : search_meshes(deep_search(16), target, kept, kAllRows).rows) {
+      rows.emplace_back(run.mesh.pipeline, run.step.sharding.stages_per_rank);
+      EXPECT_EQ(rows.back().second == 2 ? run.micro_batches % run.mesh.pipeline : 0, 0);
+    }
+    return rows;
+  };
+  const auto of_four = [&](double bytes_per_second) {
+    std::vector<std::pair<int64_t, int64_t>> rows = found(bytes_per_second, {});
+    std::erase_if(rows, [](const auto& row) { return row.first != 4; });
+    return rows.front().second;
+  };
+  EXPECT_EQ(of_four(1e12), 2);
+  EXPECT_EQ(of_four(1e6), 1);
+  const auto rows = found(1e12, {});
+  EXPECT_EQ(std::ranges::count(rows, std::pair<int64_t, int64_t>{8, 2}), 0) << "8 layers";
+  for (const auto& [pipeline, stages] : found(1e12, {.pipeline = 4})) EXPECT_EQ(stages, 1) << "the config's";
+}
+
 TEST(MeshSearch, TensorGroupsLieInsideNodes) {
   const auto largest = [](const RunConfig& config) {
     int64_t tensor = 0;

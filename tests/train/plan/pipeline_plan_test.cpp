@@ -48,6 +48,11 @@ TEST(PipelinePlan, LayersMayBeGiven) {
   RunConfig config = piped(3);
   config.mesh.pipeline_layers = {5, 2, 1};
   EXPECT_EQ(layers_of(config, ranks_of(3)), *config.mesh.pipeline_layers);
+  config.mesh.pipeline_stages_per_rank = 2;
+  config.mesh.pipeline_layers = {2, 2, 1, 1, 1, 1};
+  config.train.micro_batch_sequences = 3;
+  EXPECT_EQ(layers_of(config, ranks_of(3)), *config.mesh.pipeline_layers);
+  config.mesh.pipeline_stages_per_rank = 1;
   config.mesh.pipeline_layers = {5, 2, 2};
   try {
     resolved(config);
@@ -77,6 +82,38 @@ TEST(PipelinePlan, TooManyStagesAreRefused) {
     EXPECT_EQ(error.code(), ExitCode::kResources);
     EXPECT_HAS(error.hint(), "1 to 9");
   }
+}
+
+RunConfig interleaved(int64_t ranks, const std::vector<std::string>& more = {}) {
+  RunConfig config = piped(ranks, more);
+  config.mesh.pipeline_stages_per_rank = 2;
+  return config;
+}
+
+TEST(PipelinePlan, TwoStagesOnARankNeedWholeTurns) {
+  const auto refused = [](const RunConfig& config, const std::string& what, const std::string& hint) {
+    try {
+      resolved(config);
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage);
+      EXPECT_HAS(error.what(), what);
+      EXPECT_HAS(error.hint(), hint);
+    }
+  };
+  EXPECT_EQ(resolved(interleaved(4)).micro_batches, 8);
+  refused(interleaved(4, {"train.micro_batch_sequences=3"}),
+          "need a multiple of mesh.pipeline = 4 micro-batches, and a step has 3",
+          "train.micro_batch_sequences that do: 2, 1; mesh.pipeline_stages_per_rank = 1");
+  refused(interleaved(3, {"train.global_batch_sequences=10", "train.micro_batch_sequences=1"}),
+          "and a step has 10", "train.micro_batch_sequences that do: 4; ");
+  RunConfig few = interleaved(4, {"train.global_batch_sequences=3"});
+  refused(few, "and a step has 3", "train.global_batch_sequences = 4 does");
+  few.train.micro_batch_sequences = std::nullopt;
+  refused(few, "and a step has 3", "train.global_batch_sequences = 4 does");
+  RunConfig automatic = interleaved(4, {"train.global_batch_sequences=24"});
+  automatic.train.micro_batch_sequences = std::nullopt;
+  EXPECT_EQ(resolved(automatic).micro_batches, 4);
 }
 
 // The most micro-batches for which there is room are begun ahead.
@@ -141,6 +178,7 @@ TEST(PipelinePlan, IdleShareIsThatOfTheBubbleAndOfUnequalStages) {
   EXPECT_NEAR(share(piped(4)), 3.0 / 11, 0.02);
   EXPECT_NEAR(share(piped(4, {"train.global_batch_sequences=64"})), 3.0 / 67, 0.04);
   EXPECT_NEAR(share(piped(4, {"train.global_batch_sequences=100000"})), 0, 0.04);
+  EXPECT_NEAR(share(interleaved(4)), 1.5 / 9.5, 0.04);
   RunConfig uneven = piped(2, {"train.global_batch_sequences=10000"});
   uneven.mesh.pipeline_layers = {6, 2};
   EXPECT_NEAR(share(uneven), 1 - 8.0 / 12, 0.02);
@@ -190,6 +228,9 @@ TEST(PipelinePlan, TextHasEachStage) {
   EXPECT_HAS(text, "MiB a rank; units kept whole after forward");
   const ResolvedRun resharded = resolved(piped(3, {"train.reshard_after_forward=true"}));
   EXPECT_HAS(pipeline_text(resharded, DeviceKind::kCpu), "; units resharded after forward");
+  const std::string two = pipeline_text(resolved(interleaved(2)), DeviceKind::kCpu);
+  EXPECT_HAS(two, "4 stages of 2, 2, 2 and 2 layers, two on each rank, ");
+  EXPECT_HAS(two, "% idle; 5 and 3 micro-batches in flight; ");
 }
 
 }  // namespace

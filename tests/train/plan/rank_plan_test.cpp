@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -36,11 +37,12 @@ TEST(Plan, DeterministicAttentionTakesScratchOnCuda) {
 RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   const Stream stream(Device::meta(request.device));
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(request.mesh, at, request.device);
+  DeviceMesh mesh =
+      DeviceMesh::planned(request.mesh, at, request.device, request.step.sharding.stages_per_rank > 1);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const auto no_tokens = [](int64_t) { return HostTokens{}; };
   const auto no_stop = [] { return false; };
-  step.run(1, no_tokens, 0.0, {1}, no_stop);
+  step.run(std::min(request.micro_batches, request.mesh.pipeline), no_tokens, 0.0, {1}, no_stop);
   const AxisBytes before = mesh.bytes_sent();
   step.run(request.micro_batches, no_tokens, 0.0, {2}, no_stop);
   RankPlan plan;
@@ -122,6 +124,20 @@ TEST(Plan, OfAStageEqualsAWalkOfEveryMicroBatch) {
             }
 }
 
+TEST(Plan, OfTwoStagesOnARankEqualsAWalkOfEveryMicroBatch) {
+  for (const MeshSizes& mesh : {MeshSizes{1, 1, 1, 2}, MeshSizes{2, 2, 1, 3}})
+    for (const bool tied : {false, true})
+      for (const bool reshard : {false, true})
+        for (const int64_t turns : {1, 2, 3, 4, 9}) {
+          PlanRequest request = small_request(tied, reshard, DType::kFloat32);
+          request.model.num_hidden_layers = 6;
+          request.step.sharding.stages_per_rank = 2;
+          request.step.sharding.recompute = kRecomputes[static_cast<size_t>(turns % 3)];
+          for (int64_t rank = 0; rank < mesh.pipeline; ++rank)
+            expect_walk_of_all(request, mesh, turns * mesh.pipeline, rank);
+        }
+}
+
 // The bytes over a pipeline's links: each boundary [n, C] goes up once and its gradient down once for each
 // micro-batch; ends of a tied table exchange their gradients once.
 TEST(Plan, AStageSendsItsBoundariesAndTiedGradients) {
@@ -166,6 +182,25 @@ TEST(Plan, TheFullestStageIsAmongThosePlanned) {
   }
   request.micro_batches = 2;
   EXPECT_EQ(plan_stages(request).front().in_flight, 2);
+}
+
+// A rank keeps what its longer stage needs of each micro-batch in either.
+TEST(Plan, TheFullestRankOfTwoStagesIsAmongThosePlanned) {
+  PlanRequest request = small_request(false, true, DType::kBFloat16);
+  request.model.num_hidden_layers = 12;
+  request.mesh = {1, 1, 1, 4};
+  request.micro_batches = 8;
+  request.step.sharding.stages_per_rank = 2;
+  request.step.sharding.stage_layers = {1, 1, 1, 1, 1, 1, 5, 1};
+  const std::vector<StagePlan> stages = plan_stages(request);
+  ASSERT_EQ(stages.size(), 8U);
+  for (size_t s = 0; s < stages.size(); ++s) {
+    EXPECT_EQ(stages[s].stage.number, static_cast<int64_t>(s));
+    EXPECT_EQ(stages[s].in_flight, std::vector<int64_t>({11, 9, 7, 5})[s % 4]);
+    EXPECT_EQ(stages[s].bytes, stages[s % 4].bytes);
+  }
+  EXPECT_EQ(plan_fullest(request).memory.total(), stages[2].bytes);
+  EXPECT_GT(stages[2].bytes, stages[0].bytes);
 }
 
 // Ranks of a tensor group register their arenas with each other, so all must have one size.

@@ -239,6 +239,24 @@ TEST(StepTime, OfAPipelineHasItsIdleTime) {
   }
 }
 
+// Two stages on each rank idle half as long, and pay for twice as many messages.
+TEST(StepTime, OfTwoStagesOnARankHasHalfTheIdleTime) {
+  PlanRequest request = small_request({1, 1, 1, 3});
+  request.model.num_hidden_layers = 6;
+  request.model.vocab_size = 4;
+  request.micro_batches = 6;
+  const double one = stage_seconds(request, 1), boundary = 4 * 2 * 64 * 32;
+  const auto of = [&](int64_t stages_per_rank, double link) {
+    request.step.sharding.stages_per_rank = stages_per_rank;
+    return plan_step_time(request, rates_of(1e9, kFree, link), 0);
+  };
+  const StepTime free = of(2, kFree);
+  EXPECT_NEAR(free.seconds, (6 + 1) * one, 0.02 * free.seconds);
+  EXPECT_NEAR(free.exposed_seconds, one, 0.03 * free.seconds);
+  const double full = boundary / one;  // bytes per second of a link that a micro-batch of one stage fills
+  EXPECT_GT(of(2, full).seconds, of(1, full).seconds);
+}
+
 // The longest stage decides about the time of many micro-batches.
 TEST(StepTime, OfAPipelineFollowsItsLongestStage) {
   PlanRequest request = small_request({1, 1, 1, 2});

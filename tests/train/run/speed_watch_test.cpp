@@ -168,12 +168,15 @@ TEST(BatchFlops, CountsRowsDocumentsAndTargets) {
   // wq and wo 8 x 8, wk and wv 4 x 8, w1, w2 and w3 16 x 8.
   const double weights = 2 * (2 * 64 + 2 * 32 + 3 * 128);
   const double layer = 3 * (10 * weights + 2 * 8 * (36 + 16)), head = 3 * 3 * 2 * 32 * 8;
-  const auto of = [&](const Stage& stage) { return batch_flops(model, batch, stage); };
+  const auto of = [&](const Stage& stage) { return batch_flops(model, batch, {&stage, 1}); };
   EXPECT_EQ(of({.layers = 2}).own, 2 * layer + head);
   EXPECT_EQ(of({.layers = 1, .is_last = false}).own, layer);
   EXPECT_EQ(of({.number = 1, .first_layer = 1, .layers = 1, .is_first = false}).own, layer + head);
   EXPECT_EQ(of({.number = 1, .first_layer = 2, .layers = 0, .is_first = false}).own, head);
   EXPECT_EQ(of({.layers = 1, .is_last = false}).all, 2 * layer + head);
+  const std::vector<Stage> two{{.layers = 1, .is_last = false},
+                               {.number = 2, .first_layer = 2, .layers = 0, .is_first = false}};
+  EXPECT_EQ(batch_flops(model, batch, two).own, layer + head);
 }
 
 SpeedWindow window_of(size_t ranks) {

@@ -55,8 +55,9 @@ class MeshTraining {
  public:
   MeshTraining(const ModelConfig& model, StepOptions options, const MeshSizes& sizes,
                int64_t global_sequences, const Device& device = test_device())
-      : MeshTraining(model, std::move(options),
-                     DeviceMesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device),
+      : MeshTraining(model, options,
+                     DeviceMesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device,
+                                /*is_closed=*/options.sharding.stages_per_rank > 1),
                      global_sequences, device) {}
   MeshTraining(const ModelConfig& model, StepOptions options, DeviceMesh on, int64_t global_sequences,
                const Device& device = test_device())

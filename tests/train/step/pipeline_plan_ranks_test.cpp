@@ -14,14 +14,20 @@ using mesh_training::Sequence;
 struct Piped {
   MeshSizes mesh;
   std::vector<int64_t> layers = {};
+  int64_t stages_per_rank = 1;
 };
 
 std::vector<Piped> pipelines() {
   switch (layouts::ranks()) {
     case 2:
-      return {{{1, 1, 1, 2}}, {{1, 1, 1, 2}, {4, 0}}};
+      return {{{1, 1, 1, 2}}, {{1, 1, 1, 2}, {4, 0}}, {{1, 1, 1, 2}, {2, 1, 1, 0}, 2}};
     case 4:
-      return {{{1, 2, 1, 2}}, {{1, 1, 2, 2}}, {{2, 1, 1, 2}}, {{1, 1, 1, 4}}, {{1, 1, 1, 4}, {1, 2, 1, 0}}};
+      return {{{1, 2, 1, 2}},
+              {{1, 1, 2, 2}},
+              {{2, 1, 1, 2}},
+              {{1, 1, 1, 4}},
+              {{1, 1, 1, 4}, {1, 2, 1, 0}},
+              {{2, 1, 1, 2}, {1, 1, 1, 1}, 2}};
     default:
       return {};
   }
@@ -32,6 +38,7 @@ void expect_planned(const Piped& piped, const ModelConfig& config, StepOptions s
   std::vector<Sequence> sequences = layouts::sequences_of_step(1);
   for (Sequence& sequence : sequences) sequence.target = sequence.token;  // in every row, as the plan assumes
   step.sharding.stage_layers = piped.layers;
+  step.sharding.stages_per_rank = piped.stages_per_rank;
   MeshTraining run(config, step, piped.mesh, kSequences);
   run.step->model().initialize(7);
   run.run(sequences, 1e-3, 1);  // only the first step gathers frozen weights that stay gathered

@@ -61,11 +61,10 @@ DeviceMesh without_pipeline(const DeviceMesh& mesh) {
 
 /// The first and the last stage hold a tied table both, with the same weights and moments.
 void expect_equal_holders(MeshTraining& run) {
-  const Stage& stage = run.step->model().stage();
   Communicator& axis = run.mesh.pipeline();
   const AdamW& optimizer = run.step->optimizer();
-  const bool holds = stage.is_first || stage.is_last;
-  const int64_t other = stage.is_first ? axis.size() - 1 : 0;
+  const bool is_first = axis.rank() == 0, holds = is_first || axis.rank() == axis.size() - 1;
+  const int64_t other = is_first ? axis.size() - 1 : 0;
   for (const Tensor& own :
        {run.step->model().units().front().master(), optimizer.first(0), optimizer.second(0)}) {
     std::vector<std::byte> others(static_cast<size_t>(own.bytes()));
@@ -169,6 +168,37 @@ TEST(PipelineRanks, AStepThatIsGivenUpLeavesNoTrace) {
       step.sharding.reshard_after_forward = reshards;
       expect_step_is_given_up(sizes, step);
     }
+}
+
+/// The options of steps of whole turns.
+StepOptions two_stages_on_each(const MeshSizes& sizes, DType compute) {
+  StepOptions step = layouts::options(compute, sizes.pipeline == 3 ? 3 : 1);
+  step.sharding.stages_per_rank = 2;
+  return step;
+}
+
+TEST(PipelineRanks, NoBitDiffersWithTwoStagesOnEachRank) {
+  for (const MeshSizes& sizes : meshes_with_stages(ranks()))
+    for (const Recompute recompute : kRecomputes) {
+      const bool tied = recompute == Recompute::kSelective;
+      SCOPED_TRACE(to_string(recompute));
+      StepOptions step = two_stages_on_each(sizes, tied ? DType::kFloat32 : DType::kBFloat16);
+      step.sharding.recompute = recompute;
+      step.sharding.reshard_after_forward = recompute != Recompute::kNone;
+      expect_no_bit_differs(sizes, model_of(2 * sizes.pipeline + 1, tied), step);
+    }
+}
+
+/// The head is alone in the last stage, whose rank has another one.
+TEST(PipelineRanks, NoBitDiffersWithAdaptersInTwoStagesOnEachRank) {
+  for (const MeshSizes& sizes : meshes_with_stages(ranks())) {
+    StepOptions step = two_stages_on_each(sizes, DType::kFloat32);
+    step.sharding.stage_layers.assign(static_cast<size_t>(2 * sizes.pipeline), 1);
+    step.sharding.stage_layers.front() = 2;
+    step.sharding.stage_layers.back() = 0;
+    step.sharding.lora = {.rank = 4, .alpha = 8, .dropout = 0.1};
+    expect_no_bit_differs(sizes, model_of(2 * sizes.pipeline), step);
+  }
 }
 
 /// Dropout's bits depend on sequences, not on stages.
