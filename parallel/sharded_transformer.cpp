@@ -17,9 +17,7 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
   pass.links.run(program_, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
     InFlight& micro = in_flight(pass, batches, action);
-    if (action.direction == Direction::kForward) {
-      return forward(arena, micro, pass.links, /*drops=*/true);
-    }
+    if (action.direction == Direction::kForward) return forward(arena, micro, pass.links, /*drops=*/true);
     const int64_t done = action.micro_batch + 1;
     const bool last = done == batches.count;
     backward(arena, micro, pass.links, last, total);
