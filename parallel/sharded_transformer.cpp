@@ -185,7 +185,8 @@ ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const St
   return *slot;
 }
 
-// Turns to the program of so many micro-batches, of whose visits some have ended. It is kept for the next pass.
+// Turns to the program of so many micro-batches, of whose visits some have ended, and keeps it for the next
+// pass.
 void ShardedTransformer::begin_program(int64_t micro_batches, bool training, size_t visit) {
   PipelineSizes sizes = pipeline_sizes(mesh_.sizes(), options_, micro_batches);
   sizes.backward = training;
