@@ -137,7 +137,7 @@ plant_pipeline_faults() {
   if (planted(20)) fill_zero(context_, buffers_[buffer]);'
   change parallel/sharded_transformer.cpp 'if (action.chunk == 0) batch = batches.load(action.micro_batch);' \
     '  if (action.chunk == 0)
-    batch = batches.load(planted(21) && !has_embedding() ? action.micro_batch ^ 1 : action.micro_batch);'
+    batch = batches.load(planted(21) && !has_embedding() && batches.count % 2 == 0 ? action.micro_batch ^ 1 : action.micro_batch);'
   change parallel/sharded_transformer.cpp 'model_.blocks[layer].forward(context, micro.batch, model_.angle(), residual' \
     '    if (const Stage& s = *micro.stage; !planted(22) || s.is_first || !s.is_last || layer + 1 != s.end())
 &LINE&'
