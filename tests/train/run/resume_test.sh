@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An interrupted run equals an unbroken one: killed ranks, a stop signal, another mesh.
+# An interrupted run equals an unbroken one: killed ranks, a stop signal, another mesh. The run is on a pipeline.
 #   resume_test.sh RIPSTOP LAUNCH HANGING_DISK [KILLS [adapters]]       default 3 kills; 20 for a thorough look
-# With "adapters" the run trains adapters of all matrices beside a frozen model, with dropout.
+# With "adapters" the run trains adapters of all matrices beside a frozen model, with dropout, on fsdp 2 x tensor 2.
 set -euo pipefail
 ripstop=$1 launch=$2 hanging_disk=$3 kills=${4:-3} trained=${5:-model}
 source=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -20,8 +20,8 @@ train() (
     "run.directory=$work/$name" train.steps=$steps train.validate_every=40 checkpoint.every_steps=5 checkpoint.keep=0 \
     train.global_batch_sequences=4 log.every_steps=10 "${model[@]}" "$@" >>"$work/$name.log" 2>&1
 )
-four=(mesh.fsdp=2 mesh.tensor=2)
-model=(model.num_hidden_layers=2)
+four=(mesh.pipeline=2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1)
+model=()
 
 source "$source/tests/train/run/mesh_runs.sh"
 
@@ -41,7 +41,8 @@ ended() {
 "$ripstop" prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
 if [ "$trained" = adapters ]; then
-  train base 4 "${four[@]}" train.validate_every=0 || fail "the base: $(tail -3 "$work/base.log")"
+  four=(mesh.fsdp=2 mesh.tensor=2)
+  train base 4 "${four[@]}" model.num_hidden_layers=2 train.validate_every=0 || fail "the base: $(tail -3 "$work/base.log")"
   model=("model.pretrained=$work/base" lora.rank=4 lora.alpha=8 lora.dropout=0.1
     'lora.targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]'
     generation.validate_examples=12 generation.max_new_tokens=16)
@@ -119,24 +120,50 @@ go_on() {
   train "$@" || fail "$1: $(tail -3 "$work/$1.log")"
   expect_near "$1"
 }
-# continue_on NAME RANKS MESH...: resumes the run from step 60
+# continue_on NAME FROM STEP RANKS MESH...: goes on from that step of the run FROM
 continue_on() {
+  local step
+  step=$(printf 'step_%08d' "$3")
   mkdir -p "$work/$1/checkpoints"
-  cp "$work"/unbroken/{config.toml,tokenizer.model,metrics.jsonl} "$work/$1/"
-  cp -r "$work/unbroken/checkpoints/step_00000060" "$work/$1/checkpoints/"
-  go_on "$@"
+  cp "$work/$2"/{config.toml,tokenizer.model,metrics.jsonl} "$work/$1/"
+  cp -r "$work/$2/checkpoints/$step" "$work/$1/checkpoints/"
+  go_on "$1" "${@:4}"
 }
-continue_on one_rank 1 mesh.fsdp=1 mesh.tensor=1
-continue_on fsdp_4 4 mesh.fsdp=4 mesh.tensor=1
-continue_on tensor_4 4 mesh.fsdp=1 mesh.tensor=4
-continue_on replicate_2_fsdp_2 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
-[ "$trained" = adapters ] || exit 0
+# Each goes on from the one before.
+continue_on one_rank unbroken 60 1 mesh.fsdp=1 mesh.tensor=1
+continue_on fsdp_4 one_rank 70 4 mesh.fsdp=4 mesh.tensor=1
+continue_on tensor_2 fsdp_4 80 2 mesh.fsdp=1 mesh.tensor=2
+continue_on pipeline_4 tensor_2 90 4 mesh.pipeline=4 mesh.fsdp=1 mesh.tensor=1
+continue_on replicate_2_fsdp_2 pipeline_4 100 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
+continue_on pipeline_2_tensor_2 replicate_2_fsdp_2 105 4 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=2
+continue_on back pipeline_2_tensor_2 110 4 "${four[@]}"
 
+# expect_same_exports FORMAT FILE RUN RUN: both runs have the same losses and give the same weights, bit for bit
+expect_same_exports() {
+  local run
+  for run in "$3" "$4"; do
+    losses "$run" >"$work/$run.losses"
+    "$ripstop" checkpoint verify "$work/$run" >"$work/export.log" 2>&1 || fail "verify: $(tail -3 "$work/export.log")"
+    "$ripstop" checkpoint export --format "$1" --checkpoint latest --dtype float32 "$work/$run" "$work/$run.$1" >"$work/export.log" 2>&1 ||
+      fail "export: $(tail -3 "$work/export.log")"
+  done
+  cmp "$work/$3.losses" "$work/$4.losses" || fail "the losses of $3 and $4 differ"
+  cmp "$work/$3.$1/$2" "$work/$4.$1/$2" || fail "$3 and $4 export other weights"
+}
+if [ "$trained" = model ]; then
+  # The stages of a pipeline compute what their ranks would compute of the whole model.
+  train fsdp_2 2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1 || fail "fsdp_2: $(tail -3 "$work/fsdp_2.log")"
+  expect_same_exports huggingface model.safetensors unbroken fsdp_2
+  echo "a pipeline's $steps losses and its export equal those without one, bit for bit"
+  exit
+fi
 # Whole runs on other meshes: the loader's order, the shards of the base, and the masks of dropout.
-go_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1
+go_on one_rank_anew 1 mesh.fsdp=1 mesh.tensor=1 train.micro_batch_sequences=2
+go_on pipeline_2_anew 2 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=1 train.micro_batch_sequences=2
+expect_same_exports peft adapter_model.safetensors one_rank_anew pipeline_2_anew
+expect_same_exports huggingface model.safetensors one_rank_anew pipeline_2_anew
 go_on fsdp_3_anew 3 mesh.fsdp=3 mesh.tensor=1
 go_on tensor_2_replicate_2_anew 4 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
-go_on replicate_2_fsdp_2_tensor_2_anew 8 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=2
 
 # ---- results from the adapters: the same by one rank and by four
 of_last=(--checkpoint latest) few=(--split validation --limit 12 --max-new-tokens 16 --json)

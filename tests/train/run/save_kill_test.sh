@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # kill -9 at random moments of saves beside training: committed checkpoints stay, and the resumed run has the same losses, bit
-# for bit.
-#   save_kill_test.sh RIPSTOP LAUNCH [KILLS [RANKS]]       default 10 kills of runs of 2 ranks; 50 for a thorough look
+# for bit. Each start is on the other of two meshes that compute the same: fsdp, and a pipeline of two such stages.
+#   save_kill_test.sh RIPSTOP LAUNCH [KILLS [FSDP]]       default 8 kills of runs on fsdp 2; 50 for a thorough look
 set -euo pipefail
-ripstop=$1 launch=$2 kills=${3:-10} ranks=${4:-2}
+ripstop=$1 launch=$2 kills=${3:-8} fsdp=${4:-2}
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,15 +12,15 @@ steps=60
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-# train NAME [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes checkpoints large, so that a
+# train NAME STAGES [OVERRIDE...]: one start of the run; output goes to NAME.log. The vocabulary makes checkpoints large, so that a
 # save is under way most of the time.
 train() (
-  local name=$1
-  shift
-  exec "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
+  local name=$1 stages=$2
+  shift 2
+  exec "$launch" $((stages * fsdp)) "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
     "run.directory=$work/$name" train.steps=$steps train.validate_every=0 checkpoint.every_steps=2 checkpoint.keep=3 \
-    model.vocab_size=20000 model.num_hidden_layers=1 data.sequence_length=64 train.global_batch_sequences=2 "mesh.fsdp=$ranks" mesh.tensor=1 \
-    log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
+    model.vocab_size=20000 model.num_hidden_layers=1 data.sequence_length=64 train.global_batch_sequences=2 \
+    "mesh.pipeline=$stages" "mesh.fsdp=$fsdp" mesh.tensor=1 log.every_steps=10 "$@" >>"$work/$name.log" 2>&1
 )
 source "$source/tests/train/run/mesh_runs.sh"
 # The step of the log's last `checkpoint` event, which is certainly committed.
@@ -29,7 +29,7 @@ acknowledged() {
 }
 "$ripstop" prepare --source synthetic --examples 300 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
-train unbroken checkpoint.asynchronous=false || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
+train unbroken 1 checkpoint.asynchronous=false || fail "the unbroken run: $(tail -3 "$work/unbroken.log")"
 losses unbroken >"$work/unbroken.losses"
 [ "$(wc -l <"$work/unbroken.losses")" -eq $steps ] || fail "$(wc -l <"$work/unbroken.losses") steps in metrics.jsonl"
 
@@ -43,7 +43,7 @@ while ((killed < kills || in_save == 0)); do
   ((++starts <= 10 * kills)) || fail "no kill falls into a save, or the run is always done before"
   # Every third run keeps no copies.
   ((starts % 3)) && mode=() || mode=(checkpoint.snapshot_mib=0)
-  train killed "${mode[@]}" &
+  train killed $((1 + starts % 2)) "${mode[@]}" &
   job=$!
   before=$(acknowledged killed)
   # Wait until a second save of this start has begun, and a moment longer.
@@ -74,6 +74,6 @@ while ((killed < kills || in_save == 0)); do
   killed=$((killed + 1))
   compgen -G "$work/killed/checkpoints/.tmp.step_*" >/dev/null && in_save=$((in_save + 1))
 done
-train killed || fail "the run after the kills: $(tail -3 "$work/killed.log")"
+train killed 2 || fail "the run after the kills: $(tail -3 "$work/killed.log")"
 expect_unbroken
 echo "killed $killed times, $in_save of them in a save: no committed step lost, $steps losses equal bit for bit"
