@@ -64,7 +64,6 @@ row() {
   fi
 }
 row 1 float32 mesh.fsdp=1 mesh.tensor=1
-row 4 float32 mesh.replicate=4 mesh.fsdp=1 mesh.tensor=1
 row 4 float32 mesh.fsdp=4 mesh.tensor=1
 row 4 float32 mesh.fsdp=1 mesh.tensor=4
 row 4 float32 mesh.fsdp=2 mesh.tensor=2

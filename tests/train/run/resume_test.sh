@@ -21,7 +21,7 @@ train() (
     train.global_batch_sequences=4 log.every_steps=10 "${model[@]}" "$@" >>"$work/$name.log" 2>&1
 )
 four=(mesh.pipeline=2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1)
-model=()
+model=() stages=4
 
 source "$source/tests/train/run/mesh_runs.sh"
 
@@ -41,7 +41,7 @@ ended() {
 "$ripstop" prepare --source synthetic --examples 400 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
 if [ "$trained" = adapters ]; then
-  four=(mesh.fsdp=2 mesh.tensor=2)
+  four=(mesh.fsdp=2 mesh.tensor=2) stages=3
   train base 4 "${four[@]}" model.num_hidden_layers=2 train.validate_every=0 || fail "the base: $(tail -3 "$work/base.log")"
   model=("model.pretrained=$work/base" lora.rank=4 lora.alpha=8 lora.dropout=0.1
     'lora.targets=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]'
@@ -133,8 +133,8 @@ continue_on() {
 continue_on one_rank unbroken 60 1 mesh.fsdp=1 mesh.tensor=1
 continue_on fsdp_4 one_rank 70 4 mesh.fsdp=4 mesh.tensor=1
 continue_on tensor_2 fsdp_4 80 2 mesh.fsdp=1 mesh.tensor=2
-continue_on pipeline_4 tensor_2 90 4 mesh.pipeline=4 mesh.fsdp=1 mesh.tensor=1
-continue_on replicate_2_fsdp_2 pipeline_4 100 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
+continue_on deep tensor_2 90 $stages mesh.pipeline=$stages mesh.fsdp=1 mesh.tensor=1
+continue_on replicate_2_fsdp_2 deep 100 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
 continue_on pipeline_2_tensor_2 replicate_2_fsdp_2 105 4 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=2
 continue_on back pipeline_2_tensor_2 110 4 "${four[@]}"
 
