@@ -95,8 +95,8 @@ double measure_pairs(Communicator& group) {
   return best;
 }
 
-// Messages of rings, of which each rank is in one: one to the next rank of its ring, one from the rank before.
-// All rings move theirs at the same time, as they share the links.
+// Messages of rings, of which each rank is in one: one to the next rank of its ring, one from the rank
+// before. All rings move theirs at the same time, as they share the links.
 class RingMessages {
  public:
   RingMessages(Communicator& all, Communicator& ring, const Device& device, int64_t bytes)

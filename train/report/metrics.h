@@ -108,13 +108,11 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;  ///< host of each rank
-  /// The value of train.recompute after "auto" is decided.
+  /// These three are keys of [train] with the values after "auto" is decided.
   std::string recompute = "none";
-  /// The value of train.reshard_after_forward after "auto" is decided.
   bool reshard_after_forward = true;
-  /// The value of train.micro_batch_sequences after "auto" is decided; 0 if an edited log lacks it.
-  int64_t micro_batch_sequences = 0;
-  int64_t micro_batches = 0;  ///< micro-batches of a data rank in a step
+  int64_t micro_batch_sequences = 0;  ///< 0 if an edited log lacks it
+  int64_t micro_batches = 0;          ///< micro-batches of a data rank in a step
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< size of one checkpoint
   int64_t takeover = 0;            ///< Takeover::number; 0 if the run was already done
