@@ -69,7 +69,9 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
     [mesh]
     replicate = 2
     fsdp = 3
+    pipeline = 2
     tensor = 4
+    pipeline_stages_per_rank = 2
     allow_tensor_across_nodes = true
     overlap_tensor = true
     [data]
@@ -150,7 +152,7 @@ TEST(RunConfig, EveryKeyIsReadFromTheFile) {
                                                2,
                                                3,
                                                64};
-  expected.mesh = {{2, 3, 4, 1}, std::nullopt, true, true};
+  expected.mesh = {{2, 3, 4, 2}, 2, std::nullopt, true, true};
   expected.data = {"data/b", {}, {}, 128, false, LossOn::kAll, false, 9};
   expected.train = {std::nullopt, 3, 16, 2, RecomputeChoice::kSelective, false, true, 50, 4, 0};
   expected.optimizer = {2e-5, {0.8, 0.99}, 1e-6, 0, true, FloatChoice::kBfloat16};
