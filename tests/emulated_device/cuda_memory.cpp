@@ -9,15 +9,11 @@
 namespace ripstop::emulated {
 namespace {
 
-using Kind = MemoryFacts::Kind;
-
-Scheduler& scheduler() {
-  return Scheduler::instance();
-}
+using MemoryKind = MemoryFacts::Kind;
 
 // Whether a copy or a fill may touch this memory: blocks that the device knows must hold all of it.
 bool fits(const MemoryFacts& facts, const void* data, size_t bytes) {
-  return facts.kind == Kind::kPageable || within_block(facts, data, static_cast<int64_t>(bytes));
+  return facts.kind == MemoryKind::kPageable || within_block(facts, data, static_cast<int64_t>(bytes));
 }
 
 bool matches(cudaMemcpyKind kind, bool to_device, bool from_device) {
@@ -65,12 +61,12 @@ cudaError_t fill(void* data, int value, size_t bytes, cudaStream_t stream, const
   scheduler().run_a_bit();
   if (!scheduler().knows(stream, call)) return answer(cudaErrorInvalidResourceHandle);
   const MemoryFacts facts = look_up(data);
-  if (facts.kind == Kind::kPageable || !fits(facts, data, bytes)) return answer(cudaErrorInvalidValue);
+  if (facts.kind == MemoryKind::kPageable || !fits(facts, data, bytes)) return answer(cudaErrorInvalidValue);
   const PointHandle end = scheduler().append(stream, call, [=] {
     std::memset(data, value, bytes);
     return true;
   });
-  if (facts.kind == Kind::kPinned && stream == nullptr) scheduler().wait({end}, call);
+  if (facts.kind == MemoryKind::kPinned && stream == nullptr) scheduler().wait({end}, call);
   return cudaSuccess;
 }
 
@@ -92,7 +88,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
   const MemoryFacts facts = look_up(data);
-  if (facts.kind != Kind::kDevice || facts.begin != data) return answer(cudaErrorInvalidValue);
+  if (facts.kind != MemoryKind::kDevice || facts.begin != data) return answer(cudaErrorInvalidValue);
   // Memory in stream order is freed at once; cudaFree of any other memory waits for the device.
   if (!facts.in_stream_order) scheduler().wait(scheduler().ends(facts.device), "cudaFree");
   return free_device(data) ? cudaSuccess : answer(cudaErrorInvalidValue);
@@ -118,7 +114,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   if (!scheduler().knows(stream, "cudaFreeAsync")) return answer(cudaErrorInvalidResourceHandle);
   if (data == nullptr) return cudaSuccess;
   const MemoryFacts facts = look_up(data);
-  if (facts.kind != Kind::kDevice || facts.begin != data) return answer(cudaErrorInvalidValue);
+  if (facts.kind != MemoryKind::kDevice || facts.begin != data) return answer(cudaErrorInvalidValue);
   scheduler().append(stream, "cudaFreeAsync", [data] {
     if (!free_device(data)) refuse("cudaFreeAsync", "the memory was freed before");
     return true;
@@ -136,7 +132,7 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags) {
 cudaError_t cudaFreeHost(void* data) {
   if (data == nullptr) return cudaSuccess;
   const MemoryFacts facts = look_up(data);
-  if (facts.kind != Kind::kPinned || facts.begin != data) return answer(cudaErrorInvalidValue);
+  if (facts.kind != MemoryKind::kPinned || facts.begin != data) return answer(cudaErrorInvalidValue);
   scheduler().wait(scheduler().ends(facts.device), "cudaFreeHost");
   return free_pinned(data) ? cudaSuccess : answer(cudaErrorInvalidValue);
 }
@@ -157,11 +153,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (to == nullptr || from == nullptr || !fits(to_facts, to, bytes) || !fits(from_facts, from, bytes))
     return answer(cudaErrorInvalidValue);
   // The rest is undefined by the documentation.
-  if (!matches(kind, to_facts.kind == Kind::kDevice, from_facts.kind == Kind::kDevice))
+  if (!matches(kind, to_facts.kind == MemoryKind::kDevice, from_facts.kind == MemoryKind::kDevice))
     refuse("cudaMemcpyAsync", "the pointers do not match the direction of the copy");
   if (overlap(to, from, bytes)) refuse("cudaMemcpyAsync", "the memory areas overlap");
-  const bool pageable_source = from_facts.kind == Kind::kPageable;
-  copy(to, from, bytes, pageable_source, pageable_source || to_facts.kind == Kind::kPageable, stream);
+  const bool pageable_source = from_facts.kind == MemoryKind::kPageable;
+  copy(to, from, bytes, pageable_source, pageable_source || to_facts.kind == MemoryKind::kPageable, stream);
   return cudaSuccess;
 }
 
@@ -170,12 +166,12 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   std::memset(attributes, 0, sizeof *attributes);
   const MemoryFacts facts = look_up(data);
   auto* pointer = const_cast<void*>(data);
-  attributes->type = facts.kind == Kind::kDevice   ? cudaMemoryTypeDevice
-                     : facts.kind == Kind::kPinned ? cudaMemoryTypeHost
-                                                   : cudaMemoryTypeUnregistered;
-  attributes->device = facts.kind == Kind::kPageable ? -2 : facts.device;  // cudaInvalidDeviceId
-  attributes->devicePointer = facts.kind == Kind::kPageable ? nullptr : pointer;
-  attributes->hostPointer = facts.kind == Kind::kDevice ? nullptr : pointer;
+  attributes->type = facts.kind == MemoryKind::kDevice   ? cudaMemoryTypeDevice
+                     : facts.kind == MemoryKind::kPinned ? cudaMemoryTypeHost
+                                                         : cudaMemoryTypeUnregistered;
+  attributes->device = facts.kind == MemoryKind::kPageable ? -2 : facts.device;  // cudaInvalidDeviceId
+  attributes->devicePointer = facts.kind == MemoryKind::kPageable ? nullptr : pointer;
+  attributes->hostPointer = facts.kind == MemoryKind::kDevice ? nullptr : pointer;
   return cudaSuccess;
 }
 

@@ -49,9 +49,6 @@ class Events {
   uint64_t made_ = 0;
 };
 
-Scheduler& scheduler() {
-  return Scheduler::instance();
-}
 EventState* find_event(cudaEvent_t event, const char* call) {
   return Events::instance().find(event, call);
 }

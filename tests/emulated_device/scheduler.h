@@ -115,4 +115,9 @@ class Scheduler {
   std::chrono::steady_clock::time_point last_sign_;  ///< of the host
 };
 
+/// Scheduler::instance().
+inline Scheduler& scheduler() {
+  return Scheduler::instance();
+}
+
 }  // namespace ripstop::emulated
