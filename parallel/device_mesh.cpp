@@ -224,13 +224,13 @@ DeviceMesh DeviceMesh::alone() {
   return mesh;
 }
 
-DeviceMesh DeviceMesh::along(MeshAxis axis) const {
+DeviceMesh DeviceMesh::along(MeshAxis axis, bool is_closed) const {
   Communicator& group = *groups_.along[axis];
   MeshSizes sizes = kMeshOfOne;
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, /*is_closed=*/false));
+  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, is_closed));
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }

@@ -85,8 +85,9 @@ class DeviceMesh {
   /// Makes a mesh of this rank alone. Not collective.
   static DeviceMesh alone();
 
-  /// Makes a mesh of the ranks that differ from this rank only along `axis`. Collective over `axis`.
-  DeviceMesh along(MeshAxis axis) const;
+  /// Makes a mesh of the ranks that differ from this rank only along `axis`; `is_closed` as above, for the
+  /// pipeline. Collective over `axis`.
+  DeviceMesh along(MeshAxis axis, bool is_closed = false) const;
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }

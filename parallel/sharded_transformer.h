@@ -52,7 +52,8 @@ struct StepBatches {
   /// ShardedTransformer::most_batches() batches must stay valid.
   FunctionRef<Batch(int64_t number)> load;
   /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, until
-  /// it returns true. True ends the step after shortest_step() of them; all ranks must return the same value.
+  /// it returns true. True ends the step after shortest_step() of them, if these are fewer, else it is called
+  /// on; all ranks must return the same value.
   FunctionRef<bool(int64_t done)> gives_up;
 };
 

@@ -15,8 +15,6 @@
 namespace ripstop {
 namespace {
 
-/// U+2581, which stands for a space.
-
 std::string shown(std::string_view piece) {
   return in_one_line(std::string(piece.substr(0, 100)));
 }

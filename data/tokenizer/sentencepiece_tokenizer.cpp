@@ -25,8 +25,6 @@ std::string sentence(const sentencepiece::util::Status& status) {
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
-/// U+2581, which stands for a space in the names of pieces.
-
 /// The text of a piece that is neither special nor a byte.
 std::string with_spaces(std::string_view name) {
   std::string text;

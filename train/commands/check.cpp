@@ -136,7 +136,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     // An axis that has all ranks is the mesh itself, which has been checked.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
-    DeviceMesh alone = mesh.along(axis);
+    DeviceMesh alone = mesh.along(axis, settings.step.sharding.stages_per_rank > 1);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
       // Each group of ranks along the axis has a verdict; all verdicts must hold.

@@ -65,15 +65,17 @@ std::string axes_column(const MeshSizes& named) {
 }
 
 // The keys of [mesh] that the search decides, each in `format`.
-std::string mesh_keys(const ResolvedRun& run, std::string_view between, const char* format) {
+std::string mesh_keys(const ResolvedRun& run, const SearchedJob& job, std::string_view between,
+                      const char* format) {
   const auto text_of = [&](const char* key, int64_t value) {
     return fmt::format(fmt::runtime(format), key, value);
   };
   const int64_t stages_per_rank = run.step.sharding.stages_per_rank;
   const std::string axes = axes_text(between, [&](MeshAxis axis) {
-    return run.mesh.is_named(axis) ? text_of(to_string(axis), run.mesh[axis]) : "";
+    const bool is_said = run.mesh.is_named(axis) || (axis == MeshAxis::kPipeline && job.has_pipeline);
+    return is_said ? text_of(to_string(axis), run.mesh[axis]) : "";
   });
-  if (stages_per_rank == 1) return axes;
+  if (stages_per_rank == 1 && !job.has_stages_per_rank) return axes;
   return fmt::format("{}{}{}", axes, between, text_of("pipeline_stages_per_rank", stages_per_rank));
 }
 
@@ -102,7 +104,7 @@ std::string lines_to_paste(const ResolvedRun& run, const RunTarget& target, cons
       "micro_batch_sequences = {}\nrecompute = \"{}\"\n{}\n"
       "For a job file of yours:\n\n#SBATCH {}\nsrun ripstop {}\n\n"
       "Or with ripstop's job file:\n\nsbatch {} slurm/train.sbatch {}\n",
-      job.config_file, mesh_keys(run, "\n", "{} = {}"), run.step.sharding.sequence_count,
+      job.config_file, mesh_keys(run, job, "\n", "{} = {}"), run.step.sharding.sequence_count,
       to_string(run.step.sharding.recompute),
       run.mesh.pipeline > 1
           ? fmt::format("reshard_after_forward = {}\n", run.step.sharding.reshard_after_forward)
@@ -316,7 +318,7 @@ std::string search_document(const MeshSearch& found, const RunTarget& target, co
       {"rows", rows},
       {"sbatch_options", sbatch_options(job, target)},
       {"command", fmt::format("ripstop {} {} train.micro_batch_sequences={} train.recompute={}",
-                              train_words(job), mesh_keys(best, " ", "mesh.{}={}"),
+                              train_words(job), mesh_keys(best, job, " ", "mesh.{}={}"),
                               best.step.sharding.sequence_count, to_string(best.step.sharding.recompute))},
       {"notes", notes}};
   return text_of_json(document, 2);

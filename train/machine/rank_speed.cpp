@@ -121,6 +121,7 @@ class RingMessages {
     for (int rounds = kFewestRounds; std::ssize(found) < kRounds;) {
       // A connection that was idle begins slowly, as no message of a step does.
       start().wait();
+      stream_.synchronize();
       // Without the barrier a rank that begins late would look like a slow link.
       all_.barrier();
       const Clock::time_point begin = Clock::now();

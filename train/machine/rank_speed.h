@@ -41,7 +41,7 @@ std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 /// a ring, in which every rank sends to the next and receives from the one before, all rings in step. The
 /// slowest rank's latency (of 8 bytes) and bandwidth (of 4 MiB), medians of five measurements; the mean of
 /// the compute shares. nullopt if every ring has one rank. Takes about a second on good links, and the time
-/// of about 30 messages of 4 MiB on slow ones. Collective; equal on all ranks.
+/// of about 20 messages of 4 MiB on slow ones. Collective; equal on all ranks.
 std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device);
 
 /// measure_rings() of the ranks of each node, and of the ranks with one number in their nodes, one of each

@@ -17,7 +17,7 @@ bool are_turns_whole(const RunConfig& config, const MeshSizes& mesh, int64_t sta
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
 /// no size gives all ranks of a tensor group the same number of rows, or none has whole turns.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
-                                          const MeshSizes& mesh, int64_t stages_per_rank = 1);
+                                          const MeshSizes& mesh, int64_t stages_per_rank);
 
 /// The modes to try for `train.recompute`, least recomputation first: all for "auto", else the config's.
 std::vector<Recompute> recomputes_to_try(const RunConfig& config);

@@ -41,7 +41,7 @@ struct StepTimes {
 RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& flops);
 
 /// The FLOP of a training step for `batch`, if one rank computed all of its `stages`. With hidden size C,
-/// feed-forward size F, L layers of the stage, K key-value heads of size D and V ids, 3 times (forward
+/// feed-forward size F, L layers of the stages, K key-value heads of size D and V ids, 3 times (forward
 /// once, backward twice) the sum of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a
 /// document of n rows, and, in the last stage, 2 V C for a target. Pure.
 StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, std::span<const Stage> stages);

@@ -35,7 +35,7 @@ std::vector<int64_t> all_sizes(int64_t share, int64_t most, int64_t length, int6
 // The plan walks through all tokens of a micro-batch: a start must not take hours.
 TEST(MicroBatch, HasNoMoreTokensThanAPlanCanWalk) {
   RunConfig config = config_of(1 << 20, 256);
-  EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), MeshSizes{1, 1, 1}).front(), 1 << 16);
+  EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), MeshSizes{1, 1, 1}, 1).front(), 1 << 16);
   config.train.micro_batch_sequences = 1 << 17;
   try {
     resolve_run(config, target(DeviceKind::kCuda));
@@ -52,10 +52,10 @@ TEST(MicroBatch, SizesAreThoseThatComputeNoEmptyRowMore) {
       for (const MeshSizes& mesh : {MeshSizes{1, 1, 1}, MeshSizes{1, 3, 2}, MeshSizes{2, 2, 6}}) {
         const RunConfig config = config_of(batch, length);
         const int64_t share = divide_up(batch, mesh.replicate * mesh.fsdp);
-        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), mesh),
+        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCuda), mesh, 1),
                   all_sizes(share, share, length, mesh.tensor))
             << batch << " " << length << " " << mesh.to_text();
-        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCpu), mesh),
+        EXPECT_EQ(micro_batches_to_try(config, target(DeviceKind::kCpu), mesh, 1),
                   all_sizes(share, std::min(share, 4096 / length), length, mesh.tensor));
       }
 }
@@ -64,7 +64,7 @@ TEST(MicroBatch, TheLargestThatFitsIsFound) {
   const RunConfig config = config_of(97, 16);
   RunTarget small = target(DeviceKind::kCuda);
   ResolvedRun run = resolve_run(config, small);
-  const std::vector<int64_t> sizes = micro_batches_to_try(config, small, run.mesh);
+  const std::vector<int64_t> sizes = micro_batches_to_try(config, small, run.mesh, 1);
   ASSERT_GT(sizes.size(), 8U);
   EXPECT_EQ(run.step.sharding.sequence_count, 97) << "no limit is known";
   for (const int64_t size : sizes) {

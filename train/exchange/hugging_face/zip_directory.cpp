@@ -7,6 +7,7 @@
 #include "data/files/hash.h"
 #include "data/text/json_reader.h"
 #include "data/text/utf8.h"
+#include "train/exchange/hugging_face/safetensors.h"
 
 namespace ripstop {
 namespace {
@@ -72,7 +73,6 @@ class ZipReader : public JsonReader {
   }
 
   void require_name(const std::string& name) const {
-    constexpr size_t kMostNameBytes = 512;
     if (name.empty() || name.size() > kMostNameBytes || invalid_utf8(name))
       refuse("has a member whose name has {} bytes, or is not UTF-8", name.size());
     if (name[0] == '/' || name.find('\\') != std::string::npos ||
