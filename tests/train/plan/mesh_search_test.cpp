@@ -64,7 +64,7 @@ std::set<Row> every_row_that_fits(const RunTarget& target) {
       for (const int64_t tensor : {1, 2, 3, 6}) {
         const MeshSizes mesh{.replicate = replicate, .fsdp = fsdp, .tensor = tensor};
         if (mesh.ranks() != target.ranks || target.ranks_per_node % tensor != 0) continue;
-        for (const int64_t size : micro_batches_to_try(searched(), target, mesh)) try {
+        for (const int64_t size : micro_batches_to_try(searched(), target, mesh, 1)) try {
             rows.insert(row_of(resolved(target, mesh, size)));
           } catch (const PlanTooLarge&) {
           }
