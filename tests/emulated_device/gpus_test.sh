@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What is wrong with GPUs is named at the start: two ranks on one, parts of one card, and what NVML tells.
+# What is wrong with GPUs is named at the start: two ranks on one, parts of one card, what NVML tells, and an NCCL that is too
+# old for a pipeline.
 #   gpus_test.sh RIPSTOP_ON_EMULATED_DEVICE LAUNCH FOLDER_OF_NVML
 set -euo pipefail
 ripstop=$1 launch=$2
@@ -13,13 +14,14 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 "$ripstop" prepare --source synthetic --examples 200 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   fail "prepare: $(cat "$work/prepare.log")"
 
-# train NAME CODE [VARIABLE=VALUE...]: two ranks, one step; output goes to NAME.log
+# train NAME CODE [VARIABLE=VALUE...]: two ranks on the mesh `mesh`, one step; output goes to NAME.log
+mesh=(mesh.fsdp=2 mesh.pipeline=1)
 train() {
   local name=$1 expected=$2 code=0
   shift 2
   env "$@" "$launch" 2 "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/$name" \
-    run.device=cuda mesh.fsdp=2 mesh.tensor=1 train.steps=1 schedule.warmup_steps=0 model.hidden_size=32 model.intermediate_size=88 model.num_hidden_layers=1 data.sequence_length=128 \
-    train.global_batch_sequences=2 generation.max_new_tokens=2 >"$work/$name.log" 2>&1 || code=$?
+    run.device=cuda "${mesh[@]}" mesh.tensor=1 train.steps=1 schedule.warmup_steps=0 model.hidden_size=32 model.intermediate_size=88 \
+    model.num_hidden_layers=2 data.sequence_length=128 train.global_batch_sequences=2 generation.max_new_tokens=2 >"$work/$name.log" 2>&1 || code=$?
   [ "$code" -eq "$expected" ] || fail "$name ends with $code, not $expected: $(tail -5 "$work/$name.log")"
 }
 says() { grep -q "$2" "$work/$1.log" || fail "$1 does not say '$2': $(cat "$work/$1.log")"; }
@@ -53,4 +55,9 @@ awk "BEGIN { exit !($(watts well) > 1.5 && $(watts well) < 2.1) }" || fail "two 
 awk "BEGIN { exit !($(watts shared) > 0.75 && $(watts shared) < 1.05) }" || fail "a shared GPU takes $(watts shared) times its power"
 "$ripstop" doctor >"$work/power.log" 2>&1 || true
 says power "power .* W of GPUs over .*GPU 0000:01:00.0"
-echo "shared GPUs, parts of cards and ill GPUs are named"
+mesh=(mesh.fsdp=1 mesh.pipeline=2)
+train old_nccl 78 RIPSTOP_EMULATED_NCCL=2.21
+says old_nccl "a pipeline on GPUs needs NCCL 2.26, rank 0 has 2.21.5: older ones do not keep the order"
+train pipeline 0 RIPSTOP_EMULATED_NCCL=2.27
+train old_nccl_unused 0 RIPSTOP_EMULATED_NCCL=2.21 RIPSTOP_EMULATED_GPUS=3 RIPSTOP_SHARE_GPU=1
+echo "shared GPUs, parts of cards, ill GPUs and an NCCL that is too old are named"
