@@ -239,7 +239,6 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   EXPECT_HAS(plan(stages).out, "; units kept whole after forward\n");
   EXPECT_EQ(plan_json(stages + "--search")["rows"][0]["reshard_after_forward"], false);
   EXPECT_HAS(plan(stages + "--search").out, "recompute = \"none\"\nreshard_after_forward = false\n\n");
-  // What the file may have is in the command, also with its usual value.
   EXPECT_HAS(plan_json(stages + "mesh.pipeline_stages_per_rank=1 --search")["command"].get<std::string>(),
              " mesh.pipeline_stages_per_rank=1 ");
   const Json full = plan_json("train.recompute=full");
