@@ -82,12 +82,12 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
 // The links from even ranks, those from odd ones, and the one that closes the pipeline: a rank is in at most
 // one of each.
 PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
-                               bool is_closed) {
+                               int64_t stages_per_rank) {
   const int64_t last = sizes.pipeline - 1, before = at.pipeline == 0 ? last : at.pipeline - 1;
   const auto kind_of = [&](int64_t from) { return from == last ? 2 : from % 2; };
   PipelineGroups links;
   for (int64_t kind = 0; kind < 3; ++kind) {
-    if (kind < 2 ? kind >= last : !is_closed || last == 0) continue;
+    if (kind < 2 ? kind >= last : stages_per_rank == 1 || last == 0) continue;
     const bool is_first = kind_of(at.pipeline) == kind, has_peer = is_first || kind_of(before) == kind;
     MeshCoordinates first = at;
     if (!is_first) first.pipeline = before;
@@ -103,7 +103,7 @@ PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at
 
 // Makes the groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
 MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoordinates& at,
-                        bool is_closed) {
+                        int64_t stages_per_rank) {
   const auto split = [&](const MeshGroup& group) {
     // Where one rank has no link, others have one, so all split. Other groups of an axis have one size.
     const bool any_splits = group.size > 1 || sizes.pipeline > 1;
@@ -111,7 +111,7 @@ MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoo
         any_splits ? all.split(group.color, group.rank, group.name) : nullptr;
     return group.size > 1 ? std::move(part) : make_self_communicator(group.name);
   };
-  return mesh_groups(sizes, at, split, is_closed);
+  return mesh_groups(sizes, at, split, stages_per_rank);
 }
 
 }  // namespace
@@ -177,7 +177,7 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
 }
 
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
-                       bool is_closed) {
+                       int64_t stages_per_rank) {
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
@@ -187,7 +187,7 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const 
     groups.along[axis] = make(group);
     if (axis == MeshAxis::kFsdp) groups.fsdp_again = make(group);
   }
-  groups.links = pipeline_groups(sizes, at, make, is_closed);
+  groups.links = pipeline_groups(sizes, at, make, stages_per_rank);
   return groups;
 }
 
@@ -224,19 +224,19 @@ DeviceMesh DeviceMesh::alone() {
   return mesh;
 }
 
-DeviceMesh DeviceMesh::along(MeshAxis axis, bool is_closed) const {
+DeviceMesh DeviceMesh::along(MeshAxis axis, int64_t stages_per_rank) const {
   Communicator& group = *groups_.along[axis];
   MeshSizes sizes = kMeshOfOne;
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, is_closed));
+  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, stages_per_rank));
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }
 
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
-                       const Device& device, bool is_closed)
+                       const Device& device, int64_t stages_per_rank)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
   // Split the device communicator if there is one, else the world's communicator.
   const std::unique_ptr<Communicator> on_device =
@@ -252,17 +252,17 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
-  groups_ = split_groups(all, sizes_, coordinates_, is_closed);
+  groups_ = split_groups(all, sizes_, coordinates_, stages_per_rank);
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind,
-                               bool is_closed) {
+                               int64_t stages_per_rank) {
   // fsdp 0 means "auto", which resolve_mesh() replaces.
   RIPSTOP_CHECK(sizes.fsdp > 0, "a planned mesh of {}", sizes.to_text());
   const auto make = [&](const MeshGroup& group) {
     return make_planned_communicator(group.name, group.rank, group.size, kind);
   };
-  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, make, is_closed));
+  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, make, stages_per_rank));
   mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }

@@ -37,7 +37,7 @@ struct MeshGroup {
 
 /// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link
 /// has a group for each way, so that no message waits for one of another. Null where there is no neighbour:
-/// the first and the last rank are neighbours in a closed pipeline, which has two stages on each rank.
+/// the first and the last rank are neighbours if each rank has two stages.
 struct PipelineGroups {
   std::unique_ptr<Communicator> activations_in, activations_out, gradients_in, gradients_out;
 
@@ -62,21 +62,21 @@ using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
 /// the same order and equally often: where others get a link, a rank without one drops a group of its own.
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
-                       bool is_closed = false);
+                       int64_t stages_per_rank = 1);
 
 /// The mesh as one rank sees it. Owns the communicators of its axes.
 class DeviceMesh {
  public:
   /// Divides the world into a mesh whose collectives move tensors on `device`. The world must outlive the
-  /// mesh. `is_closed`: see PipelineGroups. Throws Error(kResources) if the sizes do not fit the world.
+  /// mesh. `stages_per_rank`: of a pipeline. Throws Error(kResources) if the sizes do not fit the world.
   /// Collective.
   DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
-             const Device& device = Device::cpu(), bool is_closed = false);
+             const Device& device = Device::cpu(), int64_t stages_per_rank = 1);
 
   /// Makes the mesh of the rank at `coordinates` from planned communicators, for the planner on kMeta.
   /// `kind`: the planned device.
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
-                            DeviceKind kind = DeviceKind::kCpu, bool is_closed = false);
+                            DeviceKind kind = DeviceKind::kCpu, int64_t stages_per_rank = 1);
 
   /// Makes the mesh from existing groups. Throws Error(kBug) if a group's size or rank is wrong. Not
   /// collective.
@@ -85,9 +85,8 @@ class DeviceMesh {
   /// Makes a mesh of this rank alone. Not collective.
   static DeviceMesh alone();
 
-  /// Makes a mesh of the ranks that differ from this rank only along `axis`; `is_closed` as above, for the
-  /// pipeline. Collective over `axis`.
-  DeviceMesh along(MeshAxis axis, bool is_closed = false) const;
+  /// Makes a mesh of the ranks that differ from this rank only along `axis`. Collective over `axis`.
+  DeviceMesh along(MeshAxis axis, int64_t stages_per_rank = 1) const;
 
   const MeshSizes& sizes() const { return sizes_; }
   const MeshCoordinates& coordinates() const { return coordinates_; }

@@ -32,7 +32,7 @@ struct ShardingOptions {
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
   /// Layers of each stage of the pipeline; empty: as split_stages() cuts a model with targets in every row.
   std::vector<int64_t> stage_layers = {};
-  /// Members of PipelineSizes. Two stages on each rank need a mesh whose pipeline is closed.
+  /// Members of PipelineSizes. Two stages on each rank need a mesh that was made for them.
   int64_t stages_per_rank = 1;
   double pipeline_ahead = 1;
 };

@@ -81,7 +81,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       model_(config, options.lora, mesh.tensor().size(), mesh.tensor().rank(), options.sequence_length,
              stream, ledger) {
   RIPSTOP_CHECK(stages_.size() == 1 || (mesh.links().activations_in && mesh.links().activations_out),
-                "a pipeline of {} stages is not closed", split_.layers.size());
+                "the mesh has no links for {} stages", split_.layers.size());
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(whole_table_, places_, mesh, options);

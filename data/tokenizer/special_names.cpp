@@ -3,34 +3,36 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "data/files/whole_file.h"
+#include "data/text/json_reader.h"
 #include "model/core/error.h"
 
 namespace ripstop {
 namespace {
 
+using Json = JsonReader::Json;
+
 // A limit far above usual sizes: tokenizer_config.json of LLaMA 3 has 50 KiB.
 constexpr int64_t kMostFileBytes = int64_t{4} << 20;
 
 // The JSON object in the file `path`; an empty object if the file is absent or damaged.
-nlohmann::json read_json(const std::filesystem::path& path) {
+Json read_json(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return nlohmann::json::object();
+  if (!std::filesystem::is_regular_file(path, error)) return Json::object();
   try {
-    nlohmann::json json = nlohmann::json::parse(read_plain_file(path, kMostFileBytes, ExitCode::kInputData));
-    return json.is_object() ? json : nlohmann::json::object();
+    Json json = Json::parse(read_plain_file(path, kMostFileBytes, ExitCode::kInputData));
+    return json.is_object() ? json : Json::object();
   } catch (const std::exception&) {
-    return nlohmann::json::object();
+    return Json::object();
   }
 }
 
 // Adds the names in `token`: a string, an object with the name as `content`, or an array of these.
-void add(const nlohmann::json& token, std::vector<std::string>& names) {
-  for (const nlohmann::json& each : token.is_array() ? token : nlohmann::json::array({token})) {
+void add(const Json& token, std::vector<std::string>& names) {
+  for (const Json& each : token.is_array() ? token : Json::array({token})) {
     if (each.is_string()) names.push_back(each);
     if (each.is_object() && each.contains("content") && each["content"].is_string())
       names.push_back(each["content"]);
@@ -46,12 +48,12 @@ SpecialNames::SpecialNames(const Tokenizer& tokenizer)
   // Only for SentencePiece: the files beside a tokenizer.json also name tokens that are not special.
   const std::filesystem::path file = tokenizer.name();
   if (tokenizer.is_sentencepiece() && std::filesystem::exists(file)) {
-    const nlohmann::json added = read_json(file.parent_path() / "added_tokens.json");
+    const Json added = read_json(file.parent_path() / "added_tokens.json");
     for (const auto& [name, id] : added.items()) names_.push_back(name);
-    const nlohmann::json roles = read_json(file.parent_path() / kSpecialTokensFile);
+    const Json roles = read_json(file.parent_path() / kSpecialTokensFile);
     for (const auto& [role, token] : roles.items()) add(token, names_);
-    const nlohmann::json config = read_json(file.parent_path() / kTokenizerConfigFile);
-    const nlohmann::json by_id = config.value("added_tokens_decoder", nlohmann::json::object());
+    const Json config = read_json(file.parent_path() / kTokenizerConfigFile);
+    const Json by_id = config.value("added_tokens_decoder", Json::object());
     for (const auto& [id, token] : by_id.items()) add(token, names_);
   }
   const auto is_word = [](const std::string& name) {

@@ -333,7 +333,7 @@ ExitCode bench(MpiWorld& world, const Options& options) {
   device.deterministic = options.config.run.deterministic;
   const ResolvedRun run = resolve_run(options.config, run_target(world, device, /*dataset_vocabulary=*/0));
   DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device,
-                  /*is_closed=*/run.step.sharding.stages_per_rank > 1);
+                  run.step.sharding.stages_per_rank);
   const std::optional<Rates> rates = rates_of(world, options, device);
   std::optional<PacedKernels> paced;
   if (options.paced_flops > 0) paced.emplace(*rates);

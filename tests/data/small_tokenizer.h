@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset/token_dataset.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace ripstop {
@@ -39,6 +40,14 @@ inline std::string small_model_with(const std::vector<std::string>& pieces) {
     model += std::string("\x0a") + static_cast<char>(fields.size()) + fields;
   }
   return model;
+}
+
+/// The header of a data set of this tokenizer, without prompt and texts.
+inline TokenDatasetHeader header_of(const Tokenizer& tokenizer) {
+  TokenDatasetHeader header;
+  header.vocabulary_size = tokenizer.vocabulary_size();
+  header.tokenizer_sha256 = tokenizer.sha256();
+  return header;
 }
 
 }  // namespace ripstop

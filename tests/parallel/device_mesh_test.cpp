@@ -156,13 +156,13 @@ TEST(DeviceMesh, StagesLieBetweenReplicasAndShards) {
   EXPECT_NE(text.find("\n  replicate 1  pipeline 2  fsdp 1  ranks 22-23"), std::string::npos) << text;
 }
 
-// In a closed pipeline the first and the last rank are neighbours, too.
+// With two stages on each rank, the first and the last rank are neighbours, too.
 TEST(DeviceMesh, NeighboursInAPipelineHaveLinks) {
   for (const auto& [ranks, place, is_closed] :
        {std::tuple{4, 0, false}, {4, 1, false}, {4, 3, false}, {4, 0, true}, {3, 2, true}, {2, 1, true}}) {
     const MeshSizes sizes{.fsdp = 1, .tensor = 2, .pipeline = ranks};
     const DeviceMesh mesh =
-        DeviceMesh::planned(sizes, {.tensor = 1, .pipeline = place}, DeviceKind::kCpu, is_closed);
+        DeviceMesh::planned(sizes, {.tensor = 1, .pipeline = place}, DeviceKind::kCpu, is_closed ? 2 : 1);
     const PipelineGroups& links = mesh.links();
     EXPECT_EQ(links.activations_in != nullptr, is_closed || place > 0);
     EXPECT_EQ(links.gradients_out != nullptr, is_closed || place > 0);
@@ -205,7 +205,7 @@ TEST(MeshGroups, AllRanksMakeTheSameGroups) {
         EXPECT_TRUE(calls[call++][group.color].emplace(group.rank, group.size).second) << "two ranks are one";
         return make_planned_communicator(group.name, group.rank, group.size);
       };
-      mesh_groups(sizes, mesh_coordinates(sizes, position), make, is_closed);
+      mesh_groups(sizes, mesh_coordinates(sizes, position), make, is_closed ? 2 : 1);
       EXPECT_EQ(call, calls.size()) << position;
     }
     const bool closes = is_closed && stages > 1;

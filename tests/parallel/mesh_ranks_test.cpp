@@ -73,7 +73,7 @@ TEST(DeviceMeshRanks, StagesReachTheirNeighboursOverLinks) {
     EXPECT_EQ(alone.position(), stage);
     EXPECT_EQ(alone.links().activations_in != nullptr, stage > 0);
     EXPECT_EQ(alone.links().activations_out != nullptr, stage < last);
-    const DeviceMesh closed = mesh.along(MeshAxis::kPipeline, /*is_closed=*/true);
+    const DeviceMesh closed = mesh.along(MeshAxis::kPipeline, /*stages_per_rank=*/2);
     EXPECT_NE(closed.links().activations_in, nullptr);
     EXPECT_NE(closed.links().activations_out, nullptr);
   }

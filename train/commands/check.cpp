@@ -136,7 +136,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
     // An axis that has all ranks is the mesh itself, which has been checked.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
-    DeviceMesh alone = mesh.along(axis, settings.step.sharding.stages_per_rank > 1);
+    DeviceMesh alone = mesh.along(axis, settings.step.sharding.stages_per_rank);
     if (!limits.memory_bytes || check_bytes(settings, alone.sizes()) <= *limits.memory_bytes) {
       const bool holds = check_mesh(alone, settings, device).holds();
       // Each group of ranks along the axis has a verdict; all verdicts must hold.
@@ -171,7 +171,7 @@ CheckReport examine_mesh(const CheckArguments& given, MpiWorld& world) {
   // Sets a long deadline, because ranks that compute alone may finish at very different times.
   world.set_deadline(std::max<double>(600, 120 * static_cast<double>(given.minutes)));
   DeviceMesh mesh(world, checked.run.mesh, checked.config.mesh.allow_tensor_across_nodes, checked.device,
-                  /*is_closed=*/checked.config.mesh.pipeline_stages_per_rank > 1);
+                  checked.config.mesh.pipeline_stages_per_rank);
   CheckReport report{.config_file = given.config_file,
                      .settings = settings,
                      .verdict = check_mesh(mesh, settings, checked.device),

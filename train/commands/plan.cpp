@@ -324,15 +324,13 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
 ExitCode search(RunConfig config, RunTarget target, const PlanArguments& given, PlannedData& data,
                 const std::filesystem::path& continued) {
   const int64_t nodes = std::max<int64_t>(given.nodes, 1);
-  SearchedJob job{
-      .config_file = given.config_file,
-      .overrides = given.overrides,
-      .nodes = nodes,
-      .ranks_per_node = target.ranks / nodes,
-      .cpus_per_task = given.cpus_per_task,
-      .has_pipeline = config.mesh.pipeline.value_or(1) > 1 || is_overridden("mesh.pipeline", given.overrides),
-      .has_stages_per_rank = config.mesh.pipeline_stages_per_rank > 1 ||
-                             is_overridden("mesh.pipeline_stages_per_rank", given.overrides)};
+  SearchedJob job{.config_file = given.config_file,
+                  .overrides = given.overrides,
+                  .nodes = nodes,
+                  .ranks_per_node = target.ranks / nodes,
+                  .cpus_per_task = given.cpus_per_task,
+                  .has_pipeline = config.mesh.pipeline.value_or(1) > 1 ||
+                                  is_overridden("mesh.pipeline", given.overrides)};
   target.ranks_per_node = job.ranks_per_node;
   const KeptSizes kept = keep_given_sizes(given, config);
   require_tensor_groups_in_nodes(config, job.ranks_per_node);

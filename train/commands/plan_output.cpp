@@ -75,7 +75,7 @@ std::string mesh_keys(const ResolvedRun& run, const SearchedJob& job, std::strin
     const bool is_said = run.mesh.is_named(axis) || (axis == MeshAxis::kPipeline && job.has_pipeline);
     return is_said ? text_of(to_string(axis), run.mesh[axis]) : "";
   });
-  if (stages_per_rank == 1 && !job.has_stages_per_rank) return axes;
+  if (stages_per_rank == 1 && !job.has_pipeline) return axes;
   return fmt::format("{}{}{}", axes, between, text_of("pipeline_stages_per_rank", stages_per_rank));
 }
 

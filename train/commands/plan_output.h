@@ -18,8 +18,7 @@ struct SearchedJob {
   int64_t ranks_per_node = 1;
   int64_t cpus_per_task = 0;  ///< --cpus-per-task; 0: not given
   double step_tokens = 0;     ///< RunLength::step_tokens
-  /// Whether the file or an override may set these keys of [mesh], so that a command must say them.
-  bool has_pipeline = false, has_stages_per_rank = false;
+  bool has_pipeline = false;  ///< the file or an override sets one, so that a command must say its keys
 };
 
 /// The table of a search with at least one row, and lines to paste for the first row.

@@ -37,8 +37,8 @@ Device planned_device(const PlanRequest& request) {
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates) {
   const Stream stream(planned_device(request));
   MemoryLedger ledger;
-  DeviceMesh mesh = DeviceMesh::planned(request.mesh, coordinates, request.device,
-                                        request.step.sharding.stages_per_rank > 1);
+  DeviceMesh mesh =
+      DeviceMesh::planned(request.mesh, coordinates, request.device, request.step.sharding.stages_per_rank);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const int64_t period = request.mesh.pipeline;
   const int64_t walked = walked_micro_batches(request.mesh, request.micro_batches);
@@ -127,7 +127,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                      });
   };
   DeviceMesh mesh(request.mesh, coordinates,
-                  mesh_groups(request.mesh, coordinates, make, request.step.sharding.stages_per_rank > 1));
+                  mesh_groups(request.mesh, coordinates, make, request.step.sharding.stages_per_rank));
   const Stream stream(planned_device(request));
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);

@@ -127,9 +127,8 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   const LibraryMemory library_memory(device);
 
   times.enter(&StartupSeconds::mpi);
-  auto ranks =
-      std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes, device,
-                                   /*is_closed=*/config.mesh.pipeline_stages_per_rank > 1);
+  auto ranks = std::make_unique<DeviceMesh>(world, resolved.mesh, config.mesh.allow_tensor_across_nodes,
+                                            device, config.mesh.pipeline_stages_per_rank);
 
   times.enter(&StartupSeconds::data);
   std::vector<ValidationSet> validation;

@@ -43,7 +43,7 @@ CheckSettings settings_of(const ResolvedRun& run, uint64_t seed = 3) {
 
 MeshVerdict checked(const ResolvedRun& run, uint64_t seed = 3) {
   DeviceMesh mesh(test_world(), run.mesh, /*allow_tensor_across_nodes=*/false, test_device(),
-                  /*is_closed=*/run.step.sharding.stages_per_rank > 1);
+                  run.step.sharding.stages_per_rank);
   return check_mesh(mesh, settings_of(run, seed), test_device());
 }
 

@@ -15,9 +15,7 @@ namespace ripstop {
 inline void write_small_dataset(const std::filesystem::path& path, int64_t first, int64_t examples) {
   const Tokenizer tokenizer(small_model(), "small");
   const PromptTemplate prompt(tokenizer, std::string(kDefaultTemplate));
-  TokenDatasetHeader header;
-  header.vocabulary_size = tokenizer.vocabulary_size();
-  header.tokenizer_sha256 = tokenizer.sha256();
+  TokenDatasetHeader header = header_of(tokenizer);
   header.prompt_template = prompt.text();
   header.separator = prompt.separator();
   header.with_text = true;

@@ -38,7 +38,7 @@ RankPlan walk_all(const PlanRequest& request, const MeshCoordinates& at) {
   const Stream stream(Device::meta(request.device));
   MemoryLedger ledger;
   DeviceMesh mesh =
-      DeviceMesh::planned(request.mesh, at, request.device, request.step.sharding.stages_per_rank > 1);
+      DeviceMesh::planned(request.mesh, at, request.device, request.step.sharding.stages_per_rank);
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   const auto no_tokens = [](int64_t) { return HostTokens{}; };
   const auto no_stop = [] { return false; };

@@ -39,9 +39,7 @@ class PipelineStopRanks : public SharedDirectory {
   void fill(const std::filesystem::path& directory) override {
     write_bytes(directory / "tokenizer.model", small_model());
     const Tokenizer tokenizer(small_model(), "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer.sha256();
+    const TokenDatasetHeader header = header_of(tokenizer);
     TokenDatasetWriter writer(directory / "train.h5", header);
     for (int32_t i = 0; i < 400; ++i)
       writer.add({.tokens = {1, 5 + i % 40, 6, 7 + i % 30, 8, 9, 10 + i % 20, 2}, .spans = {{5, 8, 1, 4}}});

@@ -23,9 +23,7 @@ class MixtureRuns : public SmallRuns {
     fs::create_directories(directory);
     write_bytes(directory / "tokenizer.model", model);
     const Tokenizer tokenizer(model, "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer.sha256();
+    const TokenDatasetHeader header = header_of(tokenizer);
     const auto write = [&](const char* file, int64_t count) {
       TokenDatasetWriter writer(directory / file, header);
       for (int64_t i = 0; i < count; ++i) {

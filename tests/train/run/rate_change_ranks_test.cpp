@@ -45,9 +45,7 @@ class FinetuningRateRanks : public SharedDirectory {
   void fill(const std::filesystem::path& directory) override {
     write_bytes(directory / "tokenizer.model", small_model());
     const Tokenizer tokenizer(small_model(), "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer.sha256();
+    const TokenDatasetHeader header = header_of(tokenizer);
     TokenDatasetWriter writer(directory / "train.h5", header);
     const auto golden = nlohmann::json::parse(std::ifstream(golden_file("finetuning.json")));
     for (const golden_pairs::IdPair& pair : golden_pairs::synthetic_pairs(golden)) {

@@ -61,9 +61,8 @@ compute = "float32"
                              const std::string& tokenizer_sha256 = "",
                              const std::string& model = small_model()) {
     const Tokenizer tokenizer(model, "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer_sha256.empty() ? tokenizer.sha256() : tokenizer_sha256;
+    TokenDatasetHeader header = header_of(tokenizer);
+    if (!tokenizer_sha256.empty()) header.tokenizer_sha256 = tokenizer_sha256;
     TokenDatasetWriter writer(path, header);
     for (int64_t i = 0; i < equal; ++i)
       writer.add({.tokens = {1, 5, 6, 7, 8, 9, 10, 2}, .spans = {{5, 8, 1, 4}}});

@@ -20,9 +20,7 @@ class ValidatedRuns : public SmallRuns {
     const std::filesystem::path file = std::filesystem::path(data_) / "validation.h5";
     std::filesystem::remove(file);
     const Tokenizer tokenizer(small_model(), "small");
-    TokenDatasetHeader header;
-    header.vocabulary_size = tokenizer.vocabulary_size();
-    header.tokenizer_sha256 = tokenizer.sha256();
+    const TokenDatasetHeader header = header_of(tokenizer);
     TokenDatasetWriter writer(file, header);
     const TargetSpan span{5, static_cast<int32_t>(tokens.size()), 1, 4};
     for (int i = 0; i < 3; ++i) writer.add({.tokens = tokens, .spans = {span}});

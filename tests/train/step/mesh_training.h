@@ -57,7 +57,7 @@ class MeshTraining {
                int64_t global_sequences, const Device& device = test_device())
       : MeshTraining(model, options,
                      DeviceMesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, device,
-                                /*is_closed=*/options.sharding.stages_per_rank > 1),
+                                options.sharding.stages_per_rank),
                      global_sequences, device) {}
   MeshTraining(const ModelConfig& model, StepOptions options, DeviceMesh on, int64_t global_sequences,
                const Device& device = test_device())
