@@ -177,8 +177,8 @@ class Communicator {
 
   /// Bytes that this rank has sent so far in collectives of tensors.
   virtual int64_t bytes_sent() const = 0;
-  /// Exposed communication so far: seconds for which compute waited for this group. Host back ends count
-  /// waits of the host, NCCL counts waits of the device's stream.
+  /// Exposed communication so far: seconds for which compute waited for this group. Host back ends count the
+  /// host's time in calls that post, test or await messages, NCCL counts waits of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 

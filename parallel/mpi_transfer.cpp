@@ -50,6 +50,22 @@ bool any_waits_for_storage(World& world) {
                      [](const RankState& rank) { return rank.waits_for_storage; });
 }
 
+// Counts its lifetime into the group's waits. Open MPI gives the core away inside its calls if there are more
+// ranks than cores, and the progress thread may hold the lock around them.
+class CountedWait {
+ public:
+  explicit CountedWait(Group& group) : group_(group), counted_(group.seconds_waited) {}
+  // Replaces what calls of CountedWait inside this one have counted.
+  ~CountedWait() { group_.seconds_waited = counted_ + seconds_between(begin_, Clock::now()); }
+  CountedWait(const CountedWait&) = delete;
+  CountedWait& operator=(const CountedWait&) = delete;
+
+ private:
+  Group& group_;
+  double counted_;
+  Clock::time_point begin_ = Clock::now();
+};
+
 // Gives the core to other processes for a moment, because there may be more ranks than cores.
 void rest(double waited) {
   if (waited < 1e-3)
@@ -94,19 +110,19 @@ std::string describe_missing(World& world, const std::vector<int64_t>& waited_fo
 
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing) {
+  const CountedWait counted(group);
   // Most transfers have arrived by now and need no watchdog.
   if (done()) return;
   World& world = *group.world;
   std::optional<RecordedRange> range;
   if (world.recorder != nullptr)
     range.emplace(world.recorder, fmt::format("wait {} {}", group.name, operation));
-  const Clock::time_point begin = Clock::now();
   world.watchdog.begin_operation(operation, group.name);
   // Guard `done`, too, because on a broken network a call of MPI inside it may hang.
   constexpr double kSecondsToDescribe = 2 * kSecondsToAsk + 3;
   const std::string what = fmt::format("{} on {}", operation, group.name);
   const GuardedCall guard(world, what, kSecondsToDescribe);
-  Clock::time_point before = begin;
+  Clock::time_point before = Clock::now();
   double waited = 0, deadline = world.options.deadline_seconds;
   while (!done()) {
     const Clock::time_point now = Clock::now();
@@ -127,7 +143,6 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
     rest(waited);
   }
   world.watchdog.end_operation();
-  group.seconds_waited += seconds_between(begin, Clock::now());
 }
 
 Transfer::Transfer(Group& group, const char* operation) : Transfer(group, operation, group.sequence) {
@@ -157,6 +172,7 @@ void Transfer::post_pieces(int64_t bytes, int64_t peer, Post post) {
     recorder_ = recorder;
     track_ = recorder->begin(group_->name, fmt::format("{} {}", group_->name, operation_));
   }
+  const CountedWait counted(*group_);
   ProgressThread& progress = group_->world->progress;
   const std::lock_guard lock(progress.calls());
   progress.forget(*messages_);  // the thread must not see the vector grow
@@ -190,6 +206,7 @@ void Transfer::receive(void* data, int64_t bytes, int64_t from) {
 }
 
 bool Transfer::test() {
+  const CountedWait counted(*group_);
   const std::lock_guard lock(group_->world->progress.calls());
   check_mpi(messages_->error, "MPI_Testall");
   int done = 0;

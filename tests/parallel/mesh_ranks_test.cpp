@@ -110,11 +110,15 @@ TEST(DeviceMeshRanks, WaitsForBothGroupsOfTheFsdpAxisCount) {
   Communicator& reduce = mesh.fsdp_reduce();
   const Tensor room =
       scratch_of(scratch, reduce.reduce_scatter_scratch_bytes(mesh.sizes().fsdp, DType::kFloat32));
-  // A message may be there before anybody waits for it.
-  do
-    reduce.reduce_scatter(stream, tensor_of(whole), tensor_of(own), DType::kFloat32, Accumulate::kNo, room)
-        .wait();
-  while (!any_rank(mesh.world(), reduce.seconds_waited() > 0));
+  Pending sum =
+      reduce.reduce_scatter(stream, tensor_of(whole), tensor_of(own), DType::kFloat32, Accumulate::kNo, room);
+  const double posted = reduce.seconds_waited();
+  sum.poll();
+  const double polled = reduce.seconds_waited();
+  sum.wait();
+  EXPECT_GT(posted, 0);
+  EXPECT_GT(polled, posted);
+  EXPECT_GT(reduce.seconds_waited(), polled);
   EXPECT_EQ(mesh.seconds_waited().fsdp, mesh.fsdp_gather().seconds_waited() + reduce.seconds_waited());
 }
 

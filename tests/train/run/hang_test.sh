@@ -198,8 +198,9 @@ for part in "${waiting[@]}"; do wait "$part" || failed=1; done
 
 # A rank that is stopped three quarters of the time is named while the run goes on, with the option that leaves its node out, and
 # then is slow no more. It is stopped many times in each window of steps, which takes half a second or more. The rank is the middle
-# stage of a pipeline, so the others wait for its messages, and it for theirs.
-begin slow train.global_batch_sequences=36 log.every_steps=1 mesh.fsdp=1 mesh.pipeline=3 model.num_hidden_layers=9
+# stage of a pipeline, so the others wait for its messages, and it for theirs. The stage is a light one, which is not slow for that.
+begin slow train.global_batch_sequences=36 log.every_steps=1 mesh.fsdp=1 mesh.pipeline=3 model.num_hidden_layers=10 \
+  "mesh.pipeline_layers=[4,2,4]"
 slow_rank_is_named() { grep -q 'warning: rank 1 (.*) is slow: .*--exclude=' "$work/slow.log"; }
 status_names_it() { # noise may end it for a while
   "$ripstop" status "$work/slow" | grep -q 'slow: rank 1 (.*) at 0\.[0-9]* of the median speed.*--exclude='
