@@ -246,7 +246,7 @@ TEST(CommandLine, KeysGivenAsOptionsAreShownAsOverrides) {
 }
 
 TEST(CommandLine, OutputThatCannotBeWrittenIsAStorageError) {
-  const int status = std::system("'" RIPSTOP_PROGRAM "' --version >/dev/full 2>/dev/null");
+  const int status = std::system(("'" + ripstop_program() + "' --version >/dev/full 2>/dev/null").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 74);
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/train/checkpoint/checkpoint_model.h"
@@ -373,7 +372,7 @@ TEST_F(EvaluateCommand, ASignalStopsIt) {
   for (const char* signal : {"USR1", "TERM", "INT"}) {
     const std::string output = file(signal);
     // `exec`, so that the process id is that of the program. It is stopped while it writes long summaries.
-    write("start.sh", "ulimit -c 0\n'" RIPSTOP_PROGRAM "' evaluate " + run() +
+    write("start.sh", "ulimit -c 0\n'" + ripstop_program() + "' evaluate " + run() +
                           " --min-new-tokens 100 --max-new-tokens 100 --num-beams 8 --output " + output +
                           " >" + output + ".out 2>&1 &\nwhile ! [ -s " + output +
                           "/settings.json ]; do sleep 0.01; done\nkill -" + signal + " $!\nwait $!\n");

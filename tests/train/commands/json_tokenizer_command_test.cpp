@@ -2,7 +2,6 @@
 #include "tests/data/small_json_tokenizers.h"
 #include "tests/data/small_tokenizer.h"
 #include "tests/expect_has.h"
-#include "tests/test_files.h"
 #include "tests/train/commands/run_program.h"
 #include "train/exchange/write/export_files.h"
 

@@ -1,4 +1,5 @@
 // `ripstop plan` with rates: how long a step and the run take, and the order of a search.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <algorithm>
 

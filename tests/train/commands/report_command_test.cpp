@@ -1,7 +1,6 @@
 // `ripstop report`: a page from the files of runs alone, and event files made afterwards.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <regex>
 

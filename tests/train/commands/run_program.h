@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 
@@ -16,10 +17,15 @@ struct ProgramRun {
   std::string err;
 };
 
+/// The program of the build that this test belongs to.
+inline std::string ripstop_program() {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../../ripstop").lexically_normal();
+}
+
 /// Runs `ripstop ARGUMENTS` in a shell. `before` may pipe text into it or set its environment.
 inline ProgramRun run_program(const std::string& arguments, const std::string& before = "") {
   const ScratchDirectory scratch;
-  const std::string command = before + " '" RIPSTOP_PROGRAM "' " + arguments + " >'" +
+  const std::string command = before + " '" + ripstop_program() + "' " + arguments + " >'" +
                               (scratch / "out").string() + "' 2>'" + (scratch / "err").string() + "'";
   const int status = std::system(command.c_str());
   ProgramRun run;

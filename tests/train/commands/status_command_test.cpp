@@ -342,7 +342,8 @@ class Watched {
     if (pid_ == 0) {
       setenv("TERM", "xterm", 1);
       if (!terminal) dup2(ends[1], STDOUT_FILENO);
-      execl(RIPSTOP_PROGRAM, RIPSTOP_PROGRAM, "status", "--watch", "--interval", "1", directory.c_str(),
+      const std::string program = ripstop_program();
+      execl(program.c_str(), program.c_str(), "status", "--watch", "--interval", "1", directory.c_str(),
             nullptr);
       _exit(127);
     }

@@ -120,7 +120,8 @@ TEST_F(TrainCommand, AConfigFromAPipeIsReadAndTheWaitForItCanBeStopped) {
     // Sends the signal when SIGHUP, the last signal to get a handler, has one.
     write_bytes(
         scratch_ / "start.sh",
-        "rm -f " + pipe + " && mkfifo " + pipe + "\n'" RIPSTOP_PROGRAM "' train " + pipe + " 2>" + pipe +
+        "rm -f " + pipe + " && mkfifo " + pipe + "\n'" + ripstop_program() + "' train " + pipe + " 2>" +
+            pipe +
             ".err &\nuntil ((0x$(sed -n 's/^SigCgt:.//p' /proc/$!/status) & 1)); do sleep 0.1; done\n" +
             "kill -" + signal + " $!\nwait $!\n");
     const int status = std::system(("bash -c 'set -m; . " + (scratch_ / "start.sh").string() + "'").c_str());
