@@ -34,6 +34,7 @@ struct Variant {
   const char* name;
   DType compute, reduce;
   bool tied = false, overlap_tensor = false, reshard = true, adapters = false;
+  int64_t stages_per_rank = 1;  // of a pipeline
 };
 std::ostream& operator<<(std::ostream& out, const Variant& variant) {
   return out << variant.name;
@@ -69,14 +70,15 @@ std::vector<Sequence> sequences_of_step(int64_t step) {
   return sequences;
 }
 
-StepOptions options_of(const Variant& variant) {
+StepOptions options_of(const Variant& variant, const MeshSizes& mesh) {
   StepOptions options;
   options.sharding = {.compute = variant.compute,
                       .reduce = variant.reduce,
                       .sequence_count = 1,
                       .sequence_length = kPositions,
                       .reshard_after_forward = variant.reshard,
-                      .overlap_tensor = variant.overlap_tensor};
+                      .overlap_tensor = variant.overlap_tensor,
+                      .stages_per_rank = mesh.pipeline > 1 ? variant.stages_per_rank : 1};
   if (variant.adapters) {
     options.sharding.lora = {.rank = 6, .alpha = 12, .dropout = 0.2, .targets = {}};
     options.sharding.lora.targets.fill(true);
@@ -98,8 +100,9 @@ double loss_of_many(MeshTraining& run) {
 
 // Losses and gradient norms of the steps, then the loss of a validation.
 std::vector<double> train(const Variant& variant, const MeshSizes& mesh, const Device& device) {
-  MeshTraining run(model(variant, std::max<int64_t>(2, mesh.pipeline)), options_of(variant), mesh, kSequences,
-                   device);
+  const StepOptions options = options_of(variant, mesh);
+  MeshTraining run(model(variant, std::max<int64_t>(2, mesh.pipeline * options.sharding.stages_per_rank)),
+                   options, mesh, kSequences, device);
   if (variant.adapters)
     mesh_training::initialize_with_adapters(run);
   else
@@ -150,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Variant{"Float32", DType::kFloat32, DType::kFloat32},
                     Variant{"TiedAndOverlapping", DType::kFloat32, DType::kBFloat16, true, true},
                     Variant{"Bfloat16", DType::kBFloat16, DType::kFloat32},
-                    Variant{"NotResharded", DType::kBFloat16, DType::kBFloat16, false, true, false},
+                    Variant{"NotResharded", DType::kBFloat16, DType::kBFloat16, false, true, false, false, 2},
                     Variant{"Adapters", DType::kBFloat16, DType::kFloat32, true, true, true, true}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -234,20 +234,26 @@ TEST_F(ValidationRanks, SetsHaveTheirOwnScoresOnEveryMesh) {
   EXPECT_EQ(sets.at(1).summaries, 2);
 }
 
-// On every mesh, with tied and untied embeddings, in both precisions, with and without resharding.
+// On every mesh, with one and two stages on each rank of a pipeline. Every pair of values of the other three
+// settings occurs.
 TEST_F(ValidationRanks, WeightsAreHandedOverWhole) {
   for (const MeshSizes& sizes : all_meshes())
-    for (const bool tied : {false, true})
-      for (const DType compute : {DType::kFloat32, DType::kBFloat16})
-        for (const bool reshard : {true, false}) {
-          SCOPED_TRACE(
-              fmt::format("{}{} {} {}", sizes.to_text(), tied ? ", tied" : "", to_string(compute), reshard));
-          const RunConfig config = this->config("unused", sizes);
+    for (const int64_t stages_per_rank : {1, 2})
+      for (const bool tied : {false, true})
+        for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+          if (stages_per_rank > 1 && sizes.pipeline == 1) continue;
+          const bool reshard = tied == (compute == DType::kFloat32);
+          SCOPED_TRACE(fmt::format("{}, {} stages a rank{} {} {}", sizes.to_text(), stages_per_rank,
+                                   tied ? ", tied" : "", to_string(compute), reshard));
+          RunConfig config = this->config("unused", sizes, {"model.num_hidden_layers=4"});
+          config.mesh.pipeline_stages_per_rank = stages_per_rank;
           ResolvedRun run = resolved(config, sizes.ranks());
           run.model.tie_word_embeddings = tied;
           run.step.sharding.compute = run.summaries->compute = compute;
           run.step.sharding.reshard_after_forward = reshard;
-          DeviceMesh mesh(test_world(), sizes), whole_mesh(test_world(), run.summaries_mesh());
+          DeviceMesh mesh(test_world(), sizes, /*allow_tensor_across_nodes=*/false, Device::cpu(),
+                          stages_per_rank);
+          DeviceMesh whole_mesh(test_world(), run.summaries_mesh());
           const Stream stream(Device::cpu());
           MemoryLedger ledger;
           const RankPlan plan = plan_rank(run.request(DeviceKind::kCpu), mesh.coordinates());
