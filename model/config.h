@@ -6,7 +6,6 @@
 //   D  head size                F  feed-forward size           V  vocabulary size
 //   L  layers (blocks)
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>

@@ -2,7 +2,6 @@
 #include "model/ops/context.h"
 #include "model/ops/ops.h"
 #include "model/parameter.h"
-#include "model/recompute.h"
 
 namespace ripstop {
 

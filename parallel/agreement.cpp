@@ -6,7 +6,6 @@
 #include <optional>
 #include <sstream>
 #include <system_error>
-#include <utility>
 
 #include "parallel/rank_names.h"
 

@@ -1,7 +1,6 @@
 #include "parallel/device_mesh.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <ranges>

@@ -9,7 +9,6 @@
 #include <exception>
 #include <random>
 #include <thread>
-#include <utility>
 
 #include "parallel/agreement.h"
 #include "parallel/arrivals.h"

@@ -1,7 +1,6 @@
 #include "parallel/tensor_parallel.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "model/core/rounding.h"

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "data/corpus/corpus.h"
 #include "data/tokenizer/tokenizer_files.h"

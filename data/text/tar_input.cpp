@@ -4,7 +4,6 @@
 #include <archive_entry.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <exception>
 #include <string_view>
 

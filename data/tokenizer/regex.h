@@ -1,13 +1,10 @@
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "model/core/error.h"
 
 // Declared by PCRE2.
 struct pcre2_real_code_8;

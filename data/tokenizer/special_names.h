@@ -1,6 +1,5 @@
 // SpecialNames: finds names of special tokens, such as </s>, inside texts.
 #pragma once
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>

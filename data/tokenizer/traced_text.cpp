@@ -1,7 +1,5 @@
 #include "data/tokenizer/traced_text.h"
 
-#include <algorithm>
-
 #include "data/text/utf8.h"
 
 namespace ripstop {

@@ -19,11 +19,6 @@ namespace ripstop {
 /// Error(kResources). The error may belong to earlier asynchronous work. The message names `call`.
 void check_cuda(cudaError_t result, const char* call);
 
-/// Throws if `kernel` could not be launched. Call it after every `<<<...>>>`.
-inline void check_launch(const char* kernel) {
-  check_cuda(cudaGetLastError(), kernel);
-}
-
 /// Whether the work before the event is done. Throws errors of earlier work.
 bool is_reached(cudaEvent_t event);
 

@@ -4,8 +4,6 @@
 #include <string_view>
 #include <type_traits>
 
-#include "model/core/error.h"
-
 namespace ripstop {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat64, kInt32 };

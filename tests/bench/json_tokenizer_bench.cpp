@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>

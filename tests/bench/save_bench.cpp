@@ -17,7 +17,6 @@
 #include <thread>
 
 #include "data/files/directory.h"
-#include "parallel/agreement.h"
 #include "tests/bench/rank_bench.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"

@@ -1,8 +1,6 @@
 // Whole training steps of the CUDA back end, as one rank of a mesh gives them to its streams.
 #pragma once
 #include <algorithm>
-#include <map>
-#include <memory>
 #include <numeric>
 #include <set>
 
@@ -11,7 +9,6 @@
 #include "tests/train/step/mesh_training.h"
 #include "train/config/run_config.h"
 #include "train/generate/inference_model.h"
-#include "train/step/step_profiler.h"
 
 namespace ripstop {
 

@@ -1,6 +1,5 @@
 // Two small tokenizer.json: byte-level BPE as LLaMA 3 and Qwen have it, and metaspace with byte fallback.
 #pragma once
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

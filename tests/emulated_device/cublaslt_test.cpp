@@ -6,15 +6,11 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/gemm_plans.h"
-#include "model/kernels/cuda_workspace_sizes.h"
-#include "tests/emulated_device/scheduler.h"
 
 namespace ripstop::emulated {
 namespace {

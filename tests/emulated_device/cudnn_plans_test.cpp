@@ -5,7 +5,6 @@
 
 #include "model/kernels/cuda/attention_graph.h"
 #include "model/kernels/cuda/attention_plans.h"
-#include "model/kernels/cuda_attention_schedule.h"
 #include "tests/emulated_device/cudnn.h"
 
 namespace ripstop {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "tests/emulated_device/cudnn_arithmetic.h"

@@ -2,9 +2,6 @@
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <functional>
-
 #include "model/kernels/cuda/cudnn_graph.h"
 #include "tests/emulated_device/cudnn.h"
 #include "tests/emulated_device/cudnn_test_queue.h"

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace ripstop::emulated {

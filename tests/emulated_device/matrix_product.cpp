@@ -1,7 +1,6 @@
 #include "tests/emulated_device/matrix_product.h"
 
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 #include "model/device/dtype.h"

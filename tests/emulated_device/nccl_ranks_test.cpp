@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "parallel/group_memory.h"
 #include "parallel/mesh_axes.h"

@@ -3,7 +3,6 @@
 // real: a thread continues when all others have arrived. Throws Error(kBug) if threads of a warp or block
 // wait at different places, or if a thread ends while others wait for it: on a GPU both are undefined.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>

@@ -48,13 +48,13 @@ TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
   for (const Place& place : {Place{1, 0, 0, 1, 1}, Place{20000, 0, 0, 1, 1}, Place{301, 5, 2, 64, 64},
                              Place{2048, 24, 512, 64, 256}, Place{515, 3, 11, 24, 37},
                              Place{700, kFar, 1024, 8, 88}, Place{77, 1, 0, 16, 16}}) {
-    const auto [count, origin, begin, stride, columns] = place;
+    const int64_t count = place.count;
     const AdamWStep step{.learning_rate = 1e-2,
                          .beta1 = 0.5,
                          .beta2 = 0.5,
                          .weight_decay = 0.1,
                          .step = (int64_t{1} << 32) + 3,
-                         .bits = {kKey, origin, begin, stride, columns}};
+                         .bits = {kKey, place.origin, place.begin, place.stride, place.columns}};
     const Values gradient = on_grid(count, 1500, 0x1p-10, 7919), master = random(count, DType::kFloat32);
     const Values first = on_grid(count, 255, 0x1p-7, 31);
     Values second = on_grid(count, 255, 0x1p-7, 57);
@@ -71,10 +71,11 @@ TEST_P(Bfloat16MomentsTest, EachElementIsRoundedWithItsOwnBits) {
     expect_close(outputs[0], exact.master, DType::kFloat32);
     expect_close(outputs[3], exact.master, dtype());
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t p = begin + i, element = origin + p / stride * columns + p % stride;
+      const int64_t p = place.begin + i,
+                    element = place.origin + p / place.stride * place.columns + p % place.stride;
       const auto [of_first, of_second] = bits_of(element, step.step);
       ASSERT_EQ(outputs[1][at(i)], rounded_with(exact.first[at(i)], of_first))
-          << "element " << i << " of rows of " << stride << " in " << columns;
+          << "element " << i << " of rows of " << place.stride << " in " << place.columns;
       ASSERT_EQ(outputs[2][at(i)], rounded_with(exact.second[at(i)], of_second)) << "element " << i;
     }
   }

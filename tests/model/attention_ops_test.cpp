@@ -1,6 +1,5 @@
 // Tests of rope, attention and cached attention.
 #include <algorithm>
-#include <numeric>
 
 #include "tests/model/op_test.h"
 
@@ -93,7 +92,9 @@ TEST_P(AttentionTest, RopeTurnsForwardAndBack) {
 }
 
 TEST_P(AttentionTest, Forward) {
-  for (const auto& [heads, lengths] : attention_cases(GetParam())) {
+  for (const AttentionCase& sizes : attention_cases(GetParam())) {
+    const auto& lengths = sizes.lengths;
+    const Heads& heads = sizes.heads;
     const auto offset = offsets(lengths);
     const int64_t rows = offset.back();
     const Values qkv = random(rows * heads.row(), dtype(), 2);
@@ -114,7 +115,9 @@ TEST_P(AttentionTest, Forward) {
 }
 
 TEST_P(AttentionTest, Backward) {
-  for (const auto& [heads, lengths] : attention_cases(GetParam())) {
+  for (const AttentionCase& sizes : attention_cases(GetParam())) {
+    const auto& lengths = sizes.lengths;
+    const Heads& heads = sizes.heads;
     const auto offset = offsets(lengths);
     const int64_t rows = offset.back(), width = heads.query * heads.size;
     const Values qkv = random(rows * heads.row()), dout = random(rows * width);

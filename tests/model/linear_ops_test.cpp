@@ -16,9 +16,10 @@ constexpr Sizes kLinearSizes[] = {{1, 2, 3},      {17, 48, 33}, {63, 64, 65},
                                   {130, 288, 96}, {64, 40, 56}, {0, 16, 8}};
 
 TEST_P(LinearTest, Forward) {
-  for (const auto& [n, i, o] : kLinearSizes)
+  for (const Sizes& sizes : kLinearSizes)
     for (const DType result : {dtype(), DType::kFloat32})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        const int64_t n = sizes.n, i = sizes.i, o = sizes.o;
         const Values x = random(n * i), w = random(o * i), before = random(n * o, result);
         const Tensor xt = put(x, {n, i}), wt = put(w, {o, i});
         const auto outputs = repeated(
@@ -102,9 +103,10 @@ TEST_P(LinearTest, ColumnsOfWiderMatrices) {
 }
 
 TEST_P(LinearTest, BackwardInput) {
-  for (const auto& [n, i, o] : kLinearSizes)
+  for (const Sizes& sizes : kLinearSizes)
     for (const DType result : {dtype(), DType::kFloat32})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+        const int64_t n = sizes.n, i = sizes.i, o = sizes.o;
         const Values dy = random(n * o), w = random(o * i), before = random(n * i, result);
         const Tensor dyt = put(dy, {n, o}), wt = put(w, {o, i});
         const auto outputs = repeated(
@@ -124,8 +126,9 @@ TEST_P(LinearTest, BackwardInput) {
 }
 
 TEST_P(LinearTest, BackwardWeight) {
-  for (const auto& [n, i, o] : kLinearSizes)
+  for (const Sizes& sizes : kLinearSizes)
     for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
+      const int64_t n = sizes.n, i = sizes.i, o = sizes.o;
       const Values dy = random(n * o), x = random(n * i), before = random(o * i, DType::kFloat32);
       const Tensor dyt = put(dy, {n, o}), xt = put(x, {n, i});
       const auto outputs = repeated(

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <memory>
 #include <string_view>
 
 #include "model/device/cuda_machine.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "data/files/io.h"
-#include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/manifest.h"
 
 namespace ripstop {

@@ -18,7 +18,6 @@
 #include "data/process/background_work.h"
 #include "model/device/range_recorder.h"
 #include "parallel/communicator.h"
-#include "parallel/unit_layout.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/disk_votes.h"
 #include "train/checkpoint/manifest.h"

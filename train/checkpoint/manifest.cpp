@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"

@@ -1,12 +1,10 @@
 #include "train/checkpoint/takeovers.h"
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/process/process_identity.h"
 #include "data/process/shell_word.h"

@@ -3,6 +3,7 @@
 
 #include "data/text/json_reader.h"
 #include "train/checkpoint/checkpoint_directory.h"
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/takeovers.h"
 #include "train/checkpoint/verify.h"

@@ -13,7 +13,6 @@
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
-#include "parallel/agreement.h"
 #include "parallel/launch_environment.h"
 #include "parallel/mpi_world.h"
 #include "train/checkpoint/manifest.h"

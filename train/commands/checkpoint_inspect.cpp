@@ -1,3 +1,4 @@
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/commands/checkpoint_verbs.h"
 
 #include <fmt/format.h>

@@ -11,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "data/dataset/dataset_directory.h"
 #include "data/dataset/token_dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/rounding.h"

@@ -17,7 +17,6 @@
 
 #include "data/files/whole_file.h"
 #include "model/core/number.h"
-#include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 
 namespace ripstop {

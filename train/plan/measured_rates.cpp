@@ -4,7 +4,6 @@
 #include <chrono>
 #include <map>
 #include <tuple>
-#include <utility>
 
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "model/core/rounding.h"
-#include "train/plan/micro_batch.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "model/parameter.h"
-#include "parallel/device_mesh.h"
 #include "train/config/run_config.h"
 #include "train/plan/run_target.h"
 

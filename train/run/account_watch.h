@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <optional>
 
-#include "data/files/io.h"
 #include "train/machine/energy.h"
 #include "train/report/metrics.h"
 

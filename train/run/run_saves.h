@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/host_states.h"
 #include "train/run/decided_run.h"
 #include "train/run/run_log.h"
 #include "train/run/step_deadline.h"

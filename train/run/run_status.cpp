@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "data/files/directory.h"
-#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"

@@ -5,7 +5,6 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <compare>
 #include <cstring>
 #include <map>

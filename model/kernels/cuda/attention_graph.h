@@ -5,7 +5,6 @@
 #include <compare>
 
 #include "model/kernels/cuda/cudnn_graph.h"
-#include "model/ops/ops.h"
 
 namespace ripstop::cuda {
 

@@ -14,18 +14,12 @@ RIPSTOP_OTHER_KERNELS(RIPSTOP_CUDA_KERNEL)
 
 /// Compute attention() and attention_backward() without tensor cores: for float32, wherever cuDNN refuses,
 /// and as a reference in tests. They do not read `longest` of the documents. Forward needs no workspace,
-/// backward needs plain_attention_backward_bytes(). Deterministic. Throw Error(kResources) for head sizes
-/// above kPlainHeadSize. Defined in plain_attention.cu and plain_attention_backward.cu.
+/// backward one float32 per row and query head. Deterministic. Throw Error(kResources) for head sizes above
+/// kPlainHeadSize. Defined in plain_attention.cu and plain_attention_backward.cu.
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
 /// The largest head size of the plain attention kernels.
 inline constexpr int64_t kPlainHeadSize = 512;
-
-/// The workspace of plain_attention_backward: one float32 per row and query head. At most as large as
-/// cuda_workspaces().attention_backward.
-constexpr int64_t plain_attention_backward_bytes(int64_t rows, const Heads& heads) {
-  return 4 * rows * heads.query;
-}
 
 }  // namespace ripstop::cuda

@@ -7,7 +7,6 @@
 
 #include "data/text/unpacked_input.h"
 #include "tests/data/chat/chat_fixture.h"
-#include "tests/expect_has.h"
 #include "tests/test_files.h"
 
 namespace ripstop {

@@ -1,7 +1,6 @@
 // prepare --chat-template: documents with summaries as turns of a conversation.
 #include <gtest/gtest.h>
 
-#include "data/chat/chat_style.h"
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/prompt_template.h"
 #include "data/dataset/token_dataset.h"

@@ -1,7 +1,6 @@
 // Ids and texts of public models' tokenizer.json beside those of `tokenizers`, from the reference material.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 

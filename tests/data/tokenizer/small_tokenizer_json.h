@@ -2,7 +2,6 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "data/text/utf8.h"

@@ -4,7 +4,6 @@
 #include <sentencepiece_trainer.h>
 #include <sys/stat.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 

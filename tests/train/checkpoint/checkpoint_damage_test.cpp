@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"

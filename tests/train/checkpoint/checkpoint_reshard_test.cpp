@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "data/hdf5/hdf5.h"
 #include "tests/expect_has.h"

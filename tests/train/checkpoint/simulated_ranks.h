@@ -2,7 +2,6 @@
 // runs at a time, so libraries that know no threads are safe, and every run takes the same course.
 #pragma once
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>

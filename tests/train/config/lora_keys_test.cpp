@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tests/train/config/small_config.h"
-#include "train/config/config_keys.h"
 
 namespace ripstop {
 namespace {

@@ -1,8 +1,6 @@
 // Evaluation on all ranks of this world: neither the number of ranks nor the mesh changes the results.
 #include "train/evaluate/write_summaries.h"
 
-#include <cstdlib>
-
 #include "tests/train/commands/small_dataset.h"
 #include "tests/train/shared_directory.h"
 #include "train/generate/write_texts.h"

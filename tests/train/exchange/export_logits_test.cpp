@@ -10,7 +10,6 @@
 #include "tests/test_files.h"
 #include "tests/train/checkpoint/memory_writer.h"
 #include "tests/train/exchange/one_rank_model.h"
-#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/exchange/write/export_model.h"
 

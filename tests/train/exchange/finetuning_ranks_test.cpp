@@ -1,7 +1,6 @@
 // Fifty steps from pretrained weights on every mesh of this world, compared with transformers and PyTorch
 // (tests/golden/make_finetuning.py packs the same sequences).
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

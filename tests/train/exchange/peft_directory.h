@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "model/lora.h"
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 

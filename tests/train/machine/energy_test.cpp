@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <functional>
 
 #include "data/text/json_struct.h"
 #include "tests/data/fault_io.h"

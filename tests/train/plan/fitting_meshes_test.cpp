@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
 #include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "tests/train/commands/run_program.h"

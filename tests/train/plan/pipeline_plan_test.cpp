@@ -4,7 +4,6 @@
 
 #include "tests/train/config/small_config.h"
 #include "train/plan/fitting_meshes.h"
-#include "train/plan/micro_batch.h"
 
 namespace ripstop {
 namespace {

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "data/files/file.h"
 #include "data/tokenizer/protobuf_fields.h"

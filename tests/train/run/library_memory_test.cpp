@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "train/machine/device_choice.h"
-
 namespace ripstop {
 namespace {
 

@@ -5,7 +5,6 @@
 
 #include "data/dataset/token_dataset_writer.h"
 #include "tests/data/small_tokenizer.h"
-#include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/golden_pairs.h"
 #include "tests/train/shared_directory.h"

@@ -1,5 +1,4 @@
 // Whole runs on one rank that train adapters beside a frozen model.
-#include <memory>
 
 #include "tests/train/exchange/pretrained_directory.h"
 #include "tests/train/run/small_runs.h"

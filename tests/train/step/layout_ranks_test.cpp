@@ -1,6 +1,5 @@
 // Every mesh trains like one rank. The run on one rank writes the reference losses; the other runs compare
 // with them.
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,5 @@
 // The plan of each stage of a pipeline is what a real step on real ranks allocates and sends.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "tests/train/step/layout_model.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "data/text/json_reader.h"

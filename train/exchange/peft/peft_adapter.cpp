@@ -8,7 +8,6 @@
 #include <cctype>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "data/files/directory.h"
 #include "data/files/hash.h"

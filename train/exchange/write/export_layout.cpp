@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "data/text/json_reader.h"
-#include "model/core/error.h"
 #include "model/core/rounding.h"
 #include "train/exchange/hugging_face/stored_elements.h"
 

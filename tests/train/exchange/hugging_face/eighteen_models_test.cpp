@@ -7,7 +7,6 @@
 
 #include "tests/test_files.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
-#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {

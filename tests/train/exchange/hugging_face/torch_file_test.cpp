@@ -194,7 +194,7 @@ TEST_F(TorchFile, FilesOfTorchAndHostileFiles) {
     const auto found = read(*pickles / name);
     EXPECT_EQ(found.size(), tensors.size());
     for (const auto& [tensor, facts] : tensors.items())
-      EXPECT_EQ(sha256_hex(found.at(tensor)), facts["sha256"]) << tensor;
+      EXPECT_EQ(sha256_hex(found.at(tensor)), facts["sha256"].get<std::string>()) << tensor;
   }
   for (const auto& [name, why] : expected["refuse"].items()) {
     const InputRefusal refusal = input_refusal([&] { read(*pickles / "refuse" / name); });

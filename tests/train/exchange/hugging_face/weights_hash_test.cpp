@@ -1,11 +1,9 @@
 // Hashes of a model of Hugging Face on all ranks of this world. Each rank has its own copy of the model.
 #include "train/exchange/hugging_face/pretrained_model.h"
 
-#include <algorithm>
 #include <string>
 
 #include "data/files/hash.h"
-#include "parallel/agreement.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/exchange/torch_writer.h"
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "model/core/rounding.h"
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/exchange/read/open_model.h"
 #include "train/exchange/read/weights_reader.h"

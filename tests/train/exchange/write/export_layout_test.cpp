@@ -9,7 +9,6 @@
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/hugging_face/safetensors.h"
-#include "train/exchange/peft/peft_adapter.h"
 
 namespace ripstop {
 namespace {
