@@ -164,11 +164,11 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [[ -z $program ]]; then
-  copy_source "$source" "$work"
-  plant_faults "$work"
-  (cd "$work" && cmake --preset cpu-release -D RIPSTOP_UNITY=ON >"$work/log" 2>&1 &&
+  copy_source "$source" "$work/tree"
+  plant_faults "$work/tree"
+  (cd "$work/tree" && cmake --preset cpu-release -D RIPSTOP_UNITY=ON >"$work/log" 2>&1 &&
     cmake --build --preset cpu-release --target ripstop >>"$work/log" 2>&1) || { tail -n 20 "$work/log" && exit 1; }
-  program=$work/build/cpu-release/ripstop
+  program=$work/tree/build/cpu-release/ripstop
 fi
 
 # ---- the table
