@@ -149,7 +149,8 @@ plant_pipeline_faults() {
   change train/step/world_totals.cpp 'mesh_.tensor().rank() == 0 && mesh_.coordinates().pipeline ==' \
     '    mesh_.tensor().rank() == 0 && (planted(25) || mesh_.coordinates().pipeline == mesh_.sizes().pipeline - 1);'
   change parallel/sharded_transformer.cpp 'const bool last = done == batches.count;' \
-    '    if (planted(26)) micro.batch.position = pass.batches[(static_cast<size_t>(action.micro_batch) + 1) % pass.batches.size()].position;
+    '    const Batch& other = pass.batches[(static_cast<size_t>(action.micro_batch) + 1) % pass.batches.size()];
+    if (planted(26) && !other.position.empty()) micro.batch.position = other.position;
     const bool last = done + (planted(27) && mesh_.replicate().size() > 1 ? 1 : 0) == batches.count;'
   change train/step/training_step.cpp 'optimizer_.step(context, model_, learning_rate,' \
     '  if (planted(28) && model_.stages().back().is_last && !model_.stages().front().is_first) learning_rate *= 1 + 1e-6;
