@@ -1,6 +1,7 @@
 // Checks of the steps of tests/cuda/stream_order.h: there is no race on memory, a unit is gathered while the
 // unit before computes, and gradients of a unit are reduced while the next unit computes.
 #include "tests/cuda/stream_order.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 
@@ -147,14 +148,10 @@ TEST_F(StreamOrder, MemoryThatNcclDoesNotGiveIsToldWithItsReason) {
   MemoryLedger ledger;
   MemoryUse use;
   use[MemoryCategory::kWeights] = int64_t{1} << 20;
-  const auto refusal = [&](int64_t free_bytes) -> std::string {
+  const auto refusal = [&](int64_t free_bytes) {
     recorder.free_bytes = free_bytes;
-    try {
-      const Buffer buffer(Device::cuda(0), ledger, use, group->memory_source());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return what_of([&] { const Buffer buffer(Device::cuda(0), ledger, use, group->memory_source()); },
+                   ExitCode::kResources);
   };
   EXPECT_EQ(refusal(int64_t{1} << 36), "");
   recorder.nccl_gives_memory = false;

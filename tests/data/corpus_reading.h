@@ -9,6 +9,7 @@
 #include "data/corpus/corpus.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 
@@ -33,26 +34,13 @@ inline CorpusSource source_of(std::vector<std::filesystem::path> inputs,
 /// Expects an Error with `code` whose message is one line with all `words`.
 template <class Action>
 void expect_error(ExitCode code, const std::vector<std::string>& words, Action&& action) {
-  try {
-    action();
-    FAIL() << "accepted; expected: " << words.front();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    for (const auto& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-  }
+  const std::string what = what_of(action, code);
+  for (const std::string& word : words) EXPECT_HAS(what, word);
 }
 
 /// The hint of the error that resolve_source throws.
 inline std::string hint_for(const CorpusSource& source) {
-  try {
-    resolve_source(source);
-  } catch (const Error& error) {
-    return error.hint();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
+  return error_of([&] { resolve_source(source); }).hint();
 }
 
 }  // namespace ripstop

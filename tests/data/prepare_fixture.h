@@ -12,6 +12,7 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 
@@ -43,25 +44,12 @@ class PrepareTest : public testing::Test {
   /// Expects prepare to throw `code` with `word` in its one line, and to leave no files.
   void expect_refused(ExitCode code, const std::string& word) {
     std::vector<std::filesystem::path> before = listing();
-    try {
-      prepare(options_);
-      FAIL() << "accepted; expected: " << word;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    }
+    expect_error([&] { prepare(options_); }, code, word);
     EXPECT_EQ(listing(), before) << "left something behind";
   }
   /// The hint of the error that prepare throws.
   std::string refused_hint() const {
-    try {
-      prepare(options_);
-    } catch (const Error& error) {
-      return error.hint();
-    }
-    ADD_FAILURE() << "accepted";
-    return "";
+    return error_of([&] { prepare(options_); }).hint();
   }
   std::vector<std::filesystem::path> listing() const {
     std::vector<std::filesystem::path> paths;

@@ -9,6 +9,7 @@
 #include "model/kernels/cuda/attention_graph.h"
 #include "tests/cuda/described_gpu.h"
 #include "tests/emulated_device/cudnn_test_queue.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -47,12 +48,7 @@ class CudnnExecution : public testing::Test {
     return *std::find_if(all.begin(), all.end(), [&](const Binding& b) { return b.id == id; });
   }
   std::string refusal(const std::vector<Binding>& bindings) {
-    try {
-      plan_.run(handle_, bindings, workspace_.data());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    return error_of([&] { plan_.run(handle_, bindings, workspace_.data()); }).what();
   }
 
   cudnnHandle_t handle_ = nullptr;

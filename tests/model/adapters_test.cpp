@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/transformer.h"
+#include "tests/expect_error.h"
 #include "tests/model/layer_fixture.h"
 
 namespace ripstop {
@@ -253,14 +254,7 @@ TEST(LoraTable, ScaleOfBothKinds) {
 }
 
 TEST(LoraTable, RefusesWhatCannotBe) {
-  const auto code = [](const LoraConfig& lora) {
-    try {
-      validate(lora, kConfig);
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ExitCode::kOk;
-  };
+  const auto code = [](const LoraConfig& lora) { return error_of([&] { validate(lora, kConfig); }).code(); };
   LoraConfig lora = lora_of(kAll);
   EXPECT_EQ(code(lora), ExitCode::kOk);
   lora.rank = 9;  // k and v have 8 rows

@@ -1,4 +1,5 @@
 #include "model/core/error.h"
+#include "tests/expect_error.h"
 
 #include <gtest/gtest.h>
 
@@ -10,15 +11,8 @@ namespace ripstop {
 namespace {
 
 TEST(Check, ThrowsABugWithItsPlace) {
-  try {
-    RIPSTOP_CHECK(1 + 1 == 3, "a text {}", 7);
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kBug);
-    EXPECT_NE(std::string(error.what()).find("error_test.cpp:14: 1 + 1 == 3 is false: a text 7"),
-              std::string::npos)
-        << error.what();
-  }
+  expect_error([&] { RIPSTOP_CHECK(1 + 1 == 3, "a text {}", 7); }, ExitCode::kBug,
+               "error_test.cpp:14: 1 + 1 == 3 is false: a text 7");
 }
 
 TEST(Check, LeavesACoreWithItsStackIfAskedFor) {

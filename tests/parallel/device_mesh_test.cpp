@@ -1,5 +1,6 @@
 // Tests of the mesh order, for usual and unusual maps of ranks to nodes.
 #include "parallel/device_mesh.h"
+#include "tests/expect_error.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@
 #include <set>
 #include <tuple>
 #include <utility>
-
-#include "tests/parallel/message_of.h"
 
 namespace ripstop {
 namespace {
@@ -25,21 +24,26 @@ TEST(ResolveMesh, FillsFsdp) {
 }
 
 TEST(ResolveMesh, RefusesWithWhatFits) {
-  const std::string six = message_of([] { resolve_mesh({1, 4, 2}, 6); }, ExitCode::kResources);
+  const std::string six = what_and_hint_of([] { resolve_mesh({1, 4, 2}, 6); }, ExitCode::kResources);
   EXPECT_NE(six.find("mesh replicate 1 x fsdp 4 x tensor 2 needs 8 ranks, got 6"), std::string::npos) << six;
   EXPECT_NE(six.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << six;
-  const std::string automatic = message_of([] { resolve_mesh({.tensor = 4}, 6); }, ExitCode::kResources);
+  const std::string automatic =
+      what_and_hint_of([] { resolve_mesh({.tensor = 4}, 6); }, ExitCode::kResources);
   EXPECT_NE(automatic.find("mesh replicate 1 x fsdp auto x tensor 4 needs a multiple of 4 ranks, got 6"),
             std::string::npos)
       << automatic;
   // A model of four heads takes no tensor axis of 3 or 6.
-  const std::string heads = message_of([] { resolve_mesh({1, 4, 2}, 6, {1, 2, 4}); }, ExitCode::kResources);
+  const std::string heads = what_and_hint_of(
+      [] {
+        resolve_mesh({1, 4, 2}, 6, {1, 2, 4});
+      },
+      ExitCode::kResources);
   EXPECT_NE(heads.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << heads;
   EXPECT_EQ(heads.find("tensor 3"), std::string::npos) << heads;
   EXPECT_EQ(heads.find("tensor 6"), std::string::npos) << heads;
   // The layers may be too few for more stages.
   const std::string stages =
-      message_of([] { resolve_mesh({.fsdp = 2, .pipeline = 5}, 12); }, ExitCode::kResources);
+      what_and_hint_of([] { resolve_mesh({.fsdp = 2, .pipeline = 5}, 12); }, ExitCode::kResources);
   EXPECT_NE(
       stages.find("mesh replicate 1 x pipeline 5 x fsdp 2 x tensor 1 needs 10 ranks, got 12 | start as many "
                   "ranks, or with 12: replicate 1 x pipeline 4 x fsdp 3 x tensor 1, "),
@@ -47,9 +51,9 @@ TEST(ResolveMesh, RefusesWithWhatFits) {
       << stages;
   EXPECT_NE(stages.find("pipeline 3"), std::string::npos) << stages;
   EXPECT_EQ(stages.find("pipeline 6"), std::string::npos) << stages;
-  message_of([] { resolve_mesh({.tensor = 0}, 6); }, ExitCode::kResources);
-  message_of([] { resolve_mesh({.pipeline = 0}, 6); }, ExitCode::kResources);
-  message_of([] { resolve_mesh({.tensor = 8}, 4); }, ExitCode::kResources);
+  expect_error([] { resolve_mesh({.tensor = 0}, 6); }, ExitCode::kResources);
+  expect_error([] { resolve_mesh({.pipeline = 0}, 6); }, ExitCode::kResources);
+  expect_error([] { resolve_mesh({.tensor = 8}, 4); }, ExitCode::kResources);
 }
 
 // Whether every tensor group of the order lies inside one node.
@@ -87,7 +91,7 @@ TEST(MeshOrder, AnyMapGivesAPermutationThatFits) {
 TEST(MeshOrder, RefusesGroupsAcrossNodes) {
   const Ranks nodes{0, 0, 0, 3, 3, 3};
   const std::vector<std::string> hosts{"n1", "n1", "n1", "n2", "n2", "n2"};
-  const std::string text = message_of(
+  const std::string text = what_and_hint_of(
       [&] {
         mesh_order(nodes, {1, 3, 2}, false, hosts);
       },

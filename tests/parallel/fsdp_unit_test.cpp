@@ -9,6 +9,7 @@
 #include "model/core/rounding.h"
 #include "model/ops/tensor_axis.h"
 #include "parallel/device_mesh.h"
+#include "tests/expect_error.h"
 #include "tests/parallel/rank_tests.h"
 
 namespace ripstop {
@@ -198,14 +199,7 @@ class FsdpUnitTest : public testing::Test {
     }
   }
 
-  static void expect_bug(const std::function<void()>& call) {
-    try {
-      call();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kBug);
-    }
-  }
+  static void expect_bug(const std::function<void()>& call) { expect_error(call, ExitCode::kBug); }
 };
 
 TEST_F(FsdpUnitTest, WeightsAreWholeFromWaitToReshard) {

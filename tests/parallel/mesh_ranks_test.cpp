@@ -4,6 +4,7 @@
 
 #include "parallel/agreement.h"
 #include "parallel/device_mesh.h"
+#include "tests/expect_error.h"
 #include "tests/parallel/rank_tests.h"
 
 namespace ripstop {
@@ -129,19 +130,17 @@ TEST(StartUp, EqualTextsPass) {
 TEST(StartUp, UnequalTextsAreTold) {
   Communicator& world = test_world().communicator();
   const bool odd = world.rank() == world.size() - 1;
-  std::string what;
-  try {
+  const Error error = error_of([&] {
     require_equal(world, ExitCode::kUsage, "the config", odd ? "abc" : "def",
                   "node" + std::to_string(world.rank()), "a hint");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_EQ(error.hint(), "a hint");
-    what = error.what();
-  }
+  });
+  const std::string what = error.what();
   if (world.size() == 1) {
     EXPECT_EQ(what, "");  // one rank differs from nobody
     return;
   }
+  EXPECT_EQ(error.code(), ExitCode::kUsage);
+  EXPECT_EQ(error.hint(), "a hint");
   EXPECT_NE(what.find("the config differs between ranks: rank"), std::string::npos) << what;
   EXPECT_NE(what.find(fmt::format("rank {} (node{}): abc", world.size() - 1, world.size() - 1)),
             std::string::npos)
@@ -151,29 +150,21 @@ TEST(StartUp, UnequalTextsAreTold) {
 TEST(StartUp, AFailureOfOneRankReachesAll) {
   Communicator& world = test_world().communicator();
   const int64_t bad = world.size() / 2;
-  std::string what, hint;
-  try {
+  const Error error = error_of([&] {
     do_and_agree(world, [&] {
       if (world.rank() == bad) throw Error(ExitCode::kStorage, "cannot read 'x\x1fy'", "look: there");
     });
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    what = error.what();
-    hint = error.hint();
-  }
-  EXPECT_EQ(what, (world.size() == 1 ? "" : fmt::format("rank {}: ", bad)) + "cannot read 'x\x1fy'");
-  EXPECT_EQ(hint, "look: there");
+  });
+  EXPECT_EQ(error.code(), ExitCode::kStorage);
+  EXPECT_EQ(error.what(), (world.size() == 1 ? "" : fmt::format("rank {}: ", bad)) + "cannot read 'x\x1fy'");
+  EXPECT_EQ(error.hint(), "look: there");
   EXPECT_NO_THROW(do_and_agree(world, [] {}));
 }
 
 // A job script may start such a job again on larger nodes; 70 would blame the program.
 TEST(StartUp, LackOfMemoryKeepsItsCode) {
-  try {
-    do_and_agree(test_world().communicator(), [] { throw std::bad_alloc(); });
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kResources);
-  }
+  expect_error([&] { do_and_agree(test_world().communicator(), [] { throw std::bad_alloc(); }); },
+               ExitCode::kResources);
 }
 
 }  // namespace

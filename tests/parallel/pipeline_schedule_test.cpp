@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/core/error.h"
+#include "tests/expect_error.h"
 #include "tests/parallel/pipeline_programs.h"
 
 namespace ripstop {
@@ -64,12 +65,7 @@ TEST(PipelineActions, HaveAsManyInFlightAsPlanned) {
 
 TEST(PipelineActions, InterleaveOnlyWholeTurns) {
   const auto code_of = [](const PipelineSizes& sizes) {
-    try {
-      pipeline_actions(sizes, 0);
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ExitCode::kOk;
+    return error_of([&] { pipeline_actions(sizes, 0); }).code();
   };
   EXPECT_EQ(code_of({.ranks = 4, .stages_per_rank = 2, .micro_batches = 8}), ExitCode::kOk);
   EXPECT_EQ(code_of({.ranks = 4, .stages_per_rank = 2, .micro_batches = 6}), ExitCode::kBug);

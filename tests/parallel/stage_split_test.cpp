@@ -9,7 +9,7 @@
 
 #include "model/core/error.h"
 #include "model/lora.h"
-#include "tests/parallel/message_of.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -72,13 +72,13 @@ TEST(SplitStages, TheLongestStageIsAsShortAsPossible) {
 
 TEST(SplitStages, RefusesMoreStagesThanLayersAndHead) {
   EXPECT_EQ(layers_of(preset("110m"), 13).back(), 0);
-  const std::string one = message_of([] { layers_of(preset("110m"), 16); }, ExitCode::kResources);
+  const std::string one = what_and_hint_of([] { layers_of(preset("110m"), 16); }, ExitCode::kResources);
   EXPECT_EQ(
       one,
       "mesh.pipeline 16 makes 16 stages, the model has 12 layers | sizes of mesh.pipeline that fit: 1 to "
       "13; only the last stage may have no layer");
   const std::string two =
-      message_of([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
+      what_and_hint_of([] { split_stages(preset("110m"), 1024, 1, 8, 2); }, ExitCode::kResources);
   EXPECT_NE(two.find("16 stages"), std::string::npos) << two;
   EXPECT_NE(two.find("1 to 6;"), std::string::npos) << two;
 }
@@ -133,7 +133,7 @@ TEST(WithLayers, TakesWhatFits) {
 TEST(WithLayers, RefusesLayersThatAreLost) {
   const StageSplit split = split_stages(preset("110m"), 1024, 1, 4, 1);
   const auto refused = [&](const Layers& layers) {
-    return message_of([&] { with_layers(split, layers); }, ExitCode::kUsage);
+    return what_and_hint_of([&] { with_layers(split, layers); }, ExitCode::kUsage);
   };
   EXPECT_EQ(
       refused({3, 3, 3, 2}),

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "data/prepare/prepare_json.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/test_files.h"
 #include "tests/train/golden_values.h"
 #include "train/checkpoint/run_lock.h"
@@ -116,12 +116,8 @@ void expect_prepare_json(const fs::path& root) {
   Json prepared = Json::parse(read_text(root / "pairs/prepare.json"));
   prepared["files"]["test.h5"]["hash_outside_tokens"] = std::string(32, '0');
   write_bytes(scratch / "prepare.json", prepared.dump());
-  try {
-    const TokenDataset data(scratch / "test.h5");
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_HAS(error.what(), "in prepare.json");
-  }
+  expect_error([&] { const TokenDataset data(scratch / "test.h5"); }, ExitCode::kInputData,
+               "in prepare.json");
 }
 
 // ---- a run

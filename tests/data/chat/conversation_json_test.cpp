@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/core/error.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -21,14 +22,9 @@ std::string roles(const Conversation& turns) {
 }
 
 void expect_bad_line(std::string_view line, const std::string& word) {
-  try {
-    conversation_in(line);
-    FAIL() << "accepted: " << line;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData);
-    EXPECT_TRUE(std::string(error.what()).starts_with("train.jsonl:7: ")) << error.what();
-    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-  }
+  const std::string what = what_of([&] { conversation_in(line); }, ExitCode::kInputData);
+  EXPECT_TRUE(what.starts_with("train.jsonl:7: ")) << line << " gives " << what;
+  EXPECT_HAS(what, word);
 }
 
 TEST(ConversationJson, ReadsTheFormsOfOtherPrograms) {
@@ -114,12 +110,8 @@ TEST(ConversationJson, AQuestionEndsWithAUser) {
   }
   EXPECT_THROW(question("{\"messages\": [" + answer + "]}"), Error);
   EXPECT_THROW(question(R"({"messages": [{"role": "tool", "content": "a"}]})"), Error);
-  try {
-    question(R"({"messages": [{"role": "user"}]})");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.hint().find("as in {\"messages\": [{\"role\": \"user\""), 0U) << error.hint();
-  }
+  const std::string hint = error_of([&] { question(R"({"messages": [{"role": "user"}]})"); }).hint();
+  EXPECT_TRUE(hint.starts_with("as in {\"messages\": [{\"role\": \"user\"")) << hint;
 }
 
 TEST(ConversationJson, TextsComeBack) {

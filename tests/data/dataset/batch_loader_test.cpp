@@ -11,6 +11,7 @@
 #include "tests/data/dataset/loader_steps.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -293,16 +294,14 @@ TEST(BatchLoaderTest, DamageUnderARunningLoaderReachesTheCaller) {
   options.sequence_length = 256;
   options.global_batch_sequences = 2;
   BatchLoader loader(dataset, options);
-  try {
-    for (int i = 0; i < 1000; ++i) {
-      loader.next_step();
-      for (int64_t k = 0; k < loader.batches_per_step(); ++k) loader.next_batch();
-    }
-    FAIL() << "damage went unnoticed";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData);
-    EXPECT_NE(std::string(error.what()).find("damaged"), std::string::npos) << error.what();
-  }
+  expect_error(
+      [&] {
+        for (int i = 0; i < 1000; ++i) {
+          loader.next_step();
+          for (int64_t k = 0; k < loader.batches_per_step(); ++k) loader.next_batch();
+        }
+      },
+      ExitCode::kInputData, "damaged");
 }
 
 TEST(BatchLoaderTest, RefusesWhatCannotWork) {

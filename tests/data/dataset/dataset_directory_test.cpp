@@ -6,21 +6,14 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
 
-/// Runs `action`, expects Error(kInputData) and returns "what [hint]".
 template <class Action>
 std::string refusal(Action&& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData) << error.what();
-    return std::string(error.what()) + " [" + error.hint() + "]";
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
+  return what_and_hint_of(action, ExitCode::kInputData);
 }
 
 class DatasetDirectory : public testing::Test {
@@ -56,13 +49,13 @@ TEST_F(DatasetDirectory, ItsFilesAreFoundOrTheCommandThatMakesThemIsNamed) {
                         (std::filesystem::current_path() / "no/such/set").string()),
             std::string::npos)
       << absent;
-  EXPECT_NE(absent.find("[ripstop prepare --output no/such/set makes one"), std::string::npos) << absent;
+  EXPECT_NE(absent.find("| ripstop prepare --output no/such/set makes one"), std::string::npos) << absent;
   EXPECT_NE(absent.find("counts from the current directory"), std::string::npos) << absent;
   const std::string file = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "train.h5"); });
   EXPECT_NE(file.find("a file, expected a data set's directory"), std::string::npos) << file;
-  EXPECT_NE(file.find("[ripstop prepare --output DIR --input "), std::string::npos) << file;
+  EXPECT_NE(file.find("| ripstop prepare --output DIR --input "), std::string::npos) << file;
   const std::string inside = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "tokenizer.model"); });
-  EXPECT_NE(inside.find("[did you mean " + scratch_.path().string() + "?"), std::string::npos) << inside;
+  EXPECT_NE(inside.find("| did you mean " + scratch_.path().string() + "?"), std::string::npos) << inside;
   const std::string other = refusal([&] { dataset_file(scratch_.path(), "train.h5"); });
   EXPECT_NE(other.find("there is no train.h5 in this directory"), std::string::npos) << other;
 }

@@ -10,6 +10,7 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -235,13 +236,8 @@ TEST_F(KeptTokensTest, WordsForNoDataSetAreRefused) {
   EXPECT_EQ(resolve_loss_on(dataset.header(), LossOn::kLast), LossOn::kLast);
   require_loss_on({&dataset, 1}, LossOn::kLast);
   EXPECT_THROW(require_loss_on({&dataset, 1}, LossOn::kSummary), Error);
-  try {
-    resolve_loss_on(dataset.header(), LossOn::kAuto);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("the template drops thoughts"), std::string::npos)
-        << error.what();
-  }
+  expect_error([&] { resolve_loss_on(dataset.header(), LossOn::kAuto); }, ExitCode::kUsage,
+               "the template drops thoughts");
 }
 
 }  // namespace

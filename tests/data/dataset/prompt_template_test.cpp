@@ -5,7 +5,7 @@
 
 #include "data/chat/encode_conversation.h"
 #include "tests/data/chat/chat_fixture.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -78,12 +78,8 @@ TEST(ChatPrompt, AnAnswerThatChangesThePromptIsRefused) {
 TEST(ChatPrompt, WithoutAChatTemplateTextMustFollowTheDocument) {
   const ChatDirectory directory;
   const Tokenizer tokenizer(directory.path());
-  try {
-    const PromptTemplate prompt(tokenizer, std::string(kDefaultChatPrompt));
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_HAS(error.what(), "must go on after {document}");
-  }
+  const auto make = [&] { const PromptTemplate prompt(tokenizer, std::string(kDefaultChatPrompt)); };
+  EXPECT_HAS(error_of(make).what(), "must go on after {document}");
 }
 
 }  // namespace

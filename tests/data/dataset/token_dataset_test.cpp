@@ -8,20 +8,14 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
 
 template <class Action>
 void expect_refused(const std::string& word, Action&& action) {
-  try {
-    action();
-    FAIL() << "accepted; expected: " << word;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData) << error.what();
-    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-  }
+  expect_error(action, ExitCode::kInputData, word);
 }
 
 void read_all_tokens(const TokenDataset& dataset) {
@@ -317,13 +311,13 @@ TEST(PreparedFilesTest, AnyFlippedByteIsNoticed) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x10);
     write_bytes(path, bad);
-    try {
-      const TokenDataset dataset(path);
-      read_all_tokens(dataset);
-      FAIL() << "byte " << at << " of " << good.size();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData);
-    }
+    SCOPED_TRACE(fmt::format("byte {} of {}", at, good.size()));
+    expect_error(
+        [&] {
+          const TokenDataset dataset(path);
+          read_all_tokens(dataset);
+        },
+        ExitCode::kInputData);
   }
   for (const size_t length : {size_t{0}, size_t{10}, good.size() / 2, good.size() - 1}) {
     write_bytes(path, good.substr(0, length));

@@ -5,7 +5,7 @@
 #include "data/files/hash.h"
 #include "tests/data/fault_io.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -30,41 +30,38 @@ void write_and_read_back(Io& io, const std::filesystem::path& path) {
   file.sync_and_close();
 }
 
-std::string error_of(Io& io) {
+std::string refusal(Io& io) {
   const ScratchDirectory scratch;
-  try {
+  const auto write = [&] {
     write_and_read_back(io, scratch / "file");
     EXPECT_EQ(read_bytes(scratch / "file"), std::string(10'000, 'x'));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    return error.what();
-  }
-  return "";
+  };
+  return what_of(write, ExitCode::kStorage);
 }
 
 TEST(CheckedOutput, ReadsBackWhatWasWritten) {
   FaultIo io;
   io.syncs = true;
-  EXPECT_EQ(error_of(io), "");
+  EXPECT_EQ(refusal(io), "");
   const int64_t calls = io.calls;
   for (const FaultIo::Kind kind : {FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
     for (int64_t at = 0; at < calls; ++at) {
       FaultIo failing;
       failing.kind = kind;
       failing.at = at;
-      EXPECT_EQ(error_of(failing), "") << at;
+      EXPECT_EQ(refusal(failing), "") << at;
     }
 }
 
 TEST(CheckedOutput, FindsAWrongBitOfAnyWrite) {
   int64_t found = 0;
   FaultIo counting;
-  EXPECT_EQ(error_of(counting), "");
+  EXPECT_EQ(refusal(counting), "");
   for (int64_t at = 0; at < counting.calls; ++at) {
     FaultIo io;
     io.kind = FaultIo::Kind::kFlip;
     io.at = at;
-    const std::string error = error_of(io);
+    const std::string error = refusal(io);
     if (io.flips == 0) continue;
     EXPECT_HAS(error, "are not what was written");
     ++found;
@@ -81,7 +78,7 @@ TEST(CheckedOutput, AFailingDeviceIsNotForgotten) {
       return -1;
     }
   } io;
-  EXPECT_HAS(error_of(io), "cannot write: Input/output error");
+  EXPECT_HAS(refusal(io), "cannot write: Input/output error");
 }
 
 }  // namespace

@@ -12,20 +12,10 @@
 
 #include "tests/data/fault_io.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
-
-template <class Body>
-std::string error_of(Body body, ExitCode code = ExitCode::kStorage) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  return "";
-}
 
 TEST(InputFile, RefusesWhatIsNotAPlainFile) {
   const ScratchDirectory scratch;
@@ -33,15 +23,10 @@ TEST(InputFile, RefusesWhatIsNotAPlainFile) {
   std::filesystem::create_symlink(scratch / "file", scratch / "link");
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(InputFile(scratch / "link").bytes(), 4) << "a user may give a link";
-  EXPECT_NE(error_of([&] { InputFile(posix_io(), scratch / "link"); }).find("not a plain file"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { InputFile(posix_io(), scratch / "pipe"); }).find("not a plain file"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { InputFile(scratch.path()); }, ExitCode::kInputData).find("not a plain file"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { InputFile(scratch / "absent"); }, ExitCode::kInputData)
-                .find("cannot open: No such file"),
-            std::string::npos);
+  expect_error([&] { InputFile(posix_io(), scratch / "link"); }, ExitCode::kStorage, "not a plain file");
+  expect_error([&] { InputFile(posix_io(), scratch / "pipe"); }, ExitCode::kStorage, "not a plain file");
+  expect_error([&] { InputFile(scratch.path()); }, ExitCode::kInputData, "not a plain file");
+  expect_error([&] { InputFile(scratch / "absent"); }, ExitCode::kInputData, "cannot open: No such file");
 }
 
 TEST(InputFile, ContinuesShortAndInterruptedReadsAndTriesAgain) {
@@ -59,8 +44,7 @@ TEST(InputFile, ContinuesShortAndInterruptedReadsAndTriesAgain) {
   }
   const InputFile file(scratch / "file");
   char byte = 0;
-  EXPECT_NE(error_of([&] { file.read_at(10, &byte, 1); }, ExitCode::kInputData).find("ends at byte 10"),
-            std::string::npos);
+  expect_error([&] { file.read_at(10, &byte, 1); }, ExitCode::kInputData, "ends at byte 10");
 }
 
 TEST(OutputFile, WritesAtOffsetsAndAppends) {
@@ -76,11 +60,9 @@ TEST(OutputFile, WritesAtOffsetsAndAppends) {
   again.write_at(1, "B", 1);
   again.sync();
   EXPECT_EQ(read_bytes(scratch / "file"), "aBc" + std::string(100'000, 'x') + "def");
-  EXPECT_NE(error_of([&] { OutputFile(scratch / "file"); }).find("cannot create: File exists"),
-            std::string::npos);
-  EXPECT_NE(
-      error_of([&] { OutputFile(scratch / "absent", OutputFile::Mode::kExisting); }).find("No such file"),
-      std::string::npos);
+  expect_error([&] { OutputFile(scratch / "file"); }, ExitCode::kStorage, "cannot create: File exists");
+  expect_error([&] { OutputFile(scratch / "absent", OutputFile::Mode::kExisting); }, ExitCode::kStorage,
+               "No such file");
 }
 
 TEST(OutputFile, SaysThatTheDiskIsFull) {
@@ -141,7 +123,7 @@ TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
     int writes = 0;
   } full;
   AppendFile other(full, scratch / "log");
-  EXPECT_NE(error_of([&] { other.append("three\n"); }).find("cannot write: No space"), std::string::npos);
+  expect_error([&] { other.append("three\n"); }, ExitCode::kStorage, "cannot write: No space");
   EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
 }
 
@@ -158,8 +140,7 @@ TEST(AppendFile, DoesNotOverwriteTheLinesOfAnother) {
 TEST(AppendFile, MakesNoFileThroughALink) {
   const ScratchDirectory scratch;
   std::filesystem::create_symlink(scratch / "target", scratch / "log");
-  EXPECT_NE(error_of([&] { AppendFile(scratch / "log"); }).find("link that leads nowhere"),
-            std::string::npos);
+  expect_error([&] { AppendFile(scratch / "log"); }, ExitCode::kStorage, "link that leads nowhere");
   EXPECT_FALSE(std::filesystem::exists(scratch / "target"));
   write_bytes(scratch / "target", "one\n");
   AppendFile(scratch / "log").append("two\n");

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -103,13 +104,8 @@ TEST(Hdf5Test, RefusalsCarryTheCallersCodeAndOneLine) {
   write_bytes(scratch / "half.h5", good.substr(0, good.size() / 2));
   for (const char* name : {"text.h5", "empty.h5", "cut.h5", "half.h5", "absent.h5", ""}) {
     for (const ExitCode code : {ExitCode::kInputData, ExitCode::kStorage}) {
-      try {
-        Hdf5File file(scratch / name, code);
-        FAIL() << name << " was accepted";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), code) << name;
-        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-      }
+      SCOPED_TRACE(name);
+      expect_error([&] { Hdf5File file(scratch / name, code); }, code);
     }
   }
   Hdf5File file(scratch / "good.h5");
@@ -124,12 +120,7 @@ TEST(Hdf5Test, CreatingWhereAFileIsOrWhereNoneCanBeIsAStorageError) {
   ScratchDirectory scratch;
   make_file(scratch / "a.h5");
   for (const auto& path : {scratch / "a.h5", scratch / "no/such/folder/a.h5"}) {
-    try {
-      make_file(path);
-      FAIL() << path;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-    }
+    expect_error([&] { make_file(path); }, ExitCode::kStorage);
   }
 }
 

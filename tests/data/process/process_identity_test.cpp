@@ -7,6 +7,7 @@
 
 #include "data/process/child_process.h"
 #include "model/core/error.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -48,27 +49,16 @@ TEST(ChildProcessTest, GivesTheTextOfItsWork) {
 }
 
 TEST(ChildProcessTest, ThrowsWhatItsWorkThrows) {
-  try {
-    run_in_child([]() -> std::string { throw Error(ExitCode::kInputData, "what", "hint"); },
-                 [] { return false; });
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData);
-    EXPECT_STREQ(error.what(), "what");
-    EXPECT_EQ(error.hint(), "hint");
-  }
-  try {
-    run_in_child(
-        [] {
-          kill(getpid(), SIGKILL);
-          return std::string();
-        },
-        [] { return false; });
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kResources);
-    EXPECT_STREQ(error.what(), "a child process was killed by signal 9");
-  }
+  const auto thrown_by = [](FunctionRef<std::string()> work) {
+    return error_of([&] { run_in_child(work, [] { return false; }); });
+  };
+  const Error thrown = thrown_by([]() -> std::string { throw Error(ExitCode::kInputData, "what", "hint"); });
+  EXPECT_EQ(thrown.code(), ExitCode::kInputData);
+  EXPECT_STREQ(thrown.what(), "what");
+  EXPECT_EQ(thrown.hint(), "hint");
+  const Error killed = thrown_by([] { return std::to_string(kill(getpid(), SIGKILL)); });
+  EXPECT_EQ(killed.code(), ExitCode::kResources);
+  EXPECT_STREQ(killed.what(), "a child process was killed by signal 9");
 }
 
 TEST(ChildProcessTest, AStopEndsWorkThatWouldNeverEnd) {

@@ -10,6 +10,7 @@
 #include "model/core/error.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -24,13 +25,8 @@ class TextLinesTest : public testing::Test {
   }
   // The message with which `bytes` are refused; "" if they are accepted.
   std::string refusal(const std::string& bytes) {
-    try {
-      read_summaries(file(bytes));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData);
-      return std::string(error.what()).substr(scratch_.path().string().size() + 1);
-    }
-    return "";
+    const std::string what = what_of([&] { read_summaries(file(bytes)); }, ExitCode::kInputData);
+    return what.empty() ? "" : what.substr(scratch_.path().string().size() + 1);
   }
   ScratchDirectory scratch_;
 };

@@ -7,23 +7,18 @@
 #include "data/tokenizer/regex_syntax.h"
 #include "model/core/error.h"
 #include "tests/data/tokenizer/small_tokenizer_json.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
 
 /// The message; "accepted" if nothing is thrown.
 std::string refusal(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    EXPECT_EQ(error.code(), ExitCode::kInputData) << what;
-    EXPECT_LT(what.size(), 1000U);
-    for (const char c : what + error.hint()) EXPECT_GE(static_cast<unsigned char>(c), 0x20U) << what;
-    return what;
-  }
-  return "accepted";
+  const Error error = error_of(action, ExitCode::kInputData);
+  const std::string what = error.what();
+  EXPECT_LT(what.size(), 1000U);
+  for (const char c : what + error.hint()) EXPECT_GE(static_cast<unsigned char>(c), 0x20U) << what;
+  return error.code() == ExitCode::kOk ? "accepted" : what;
 }
 
 std::string refusal_of(const std::string& json) {

@@ -6,17 +6,13 @@
 
 #include "model/core/error.h"
 #include "model/device/cuda_machine.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
 
 std::string refusal() {
-  try {
-    return std::to_string(gpu_millijoules("0000:1b:00.0"));
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kResources);
-    return error.what();
-  }
+  return what_of([] { gpu_millijoules("0000:1b:00.0"); }, ExitCode::kResources);
 }
 
 TEST(Nvml, TellsTheEnergyOfAGpu) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -59,13 +59,8 @@ TEST(CheckSettings, MemoryDecides) {
   settings = choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = int64_t{64} << 20, .flops_text = {}});
   EXPECT_EQ(settings.kind, CheckedModel::kSmall);
   EXPECT_LE(check_bytes(settings, kFourRanks), int64_t{64} << 20);
-  try {
-    choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = 1000, .flops_text = {}});
-    FAIL() << "nothing fits into 1,000 bytes";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kResources);
-    EXPECT_HAS(error.what(), "the small model of a check does not fit: one rank would need ");
-  }
+  expect_error([&] { choose_check(run, DeviceKind::kCpu, 1, {.memory_bytes = 1000, .flops_text = {}}); },
+               ExitCode::kResources, "the small model of a check does not fit: one rank would need ");
 }
 
 TEST(CheckSettings, InBfloat16AtMostSixLayers) {

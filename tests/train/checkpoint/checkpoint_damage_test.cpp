@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "tests/expect_error.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/verify.h"
 
@@ -166,13 +167,7 @@ class ManifestTest : public testing::Test {
     return json;
   }
   void expect_refused(const std::string& text, const std::string& why) const {
-    try {
-      parse_manifest(text, "M");
-      ADD_FAILURE() << "accepted; expected: " << why;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
-    }
+    expect_error([&] { parse_manifest(text, "M"); }, ExitCode::kStorage, why);
   }
   void expect_refused(const std::function<void(Json&)>& change, const std::string& why) const {
     Json json = document();

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "tests/data/fault_io.h"
+#include "tests/expect_error.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
@@ -252,13 +253,7 @@ TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
   io.error = EROFS;
   io.at = 1;
   io.for_good = true;
-  try {
-    prepare_checkpoint_directory(io, path());
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    EXPECT_NE(error.hint().find("read-only"), std::string::npos);
-  }
+  expect_error([&] { prepare_checkpoint_directory(io, path()); }, ExitCode::kStorage, "", "read-only");
 }
 
 // Damaged checkpoints that a resume moved aside are listed, because they take room. They are deleted when
@@ -311,12 +306,8 @@ TEST_F(CheckpointDirectoryTest, ChecksTheFreeSpace) {
   disk.room = bytes;
   EXPECT_NO_THROW(check_disk_space(disk, path(), 0, bytes));
   write_bytes(path() / "step_00000002.damaged" / "rank_00000.h5", std::string(1000, 'x'));
-  try {
-    check_disk_space(disk, path(), 3, bytes);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(error.hint().find("1000 B are in step_*.damaged there"), std::string::npos) << error.hint();
-  }
+  expect_error([&] { check_disk_space(disk, path(), 3, bytes); }, ExitCode::kStorage, "",
+               "1000 B are in step_*.damaged there");
 }
 
 // An imported checkpoint has holes in place of moments, so deleting it frees less than its size.

@@ -1,4 +1,5 @@
 #include "train/checkpoint/find_run.h"
+#include "tests/expect_error.h"
 
 #include <gtest/gtest.h>
 
@@ -24,14 +25,7 @@ class FindRun : public testing::Test {
   }
   void expect_refused(const fs::path& path, const std::string& which, ExitCode code, const std::string& what,
                       const std::string& hint = "") {
-    try {
-      const fs::path found = find_checkpoint(io_, path, which);
-      ADD_FAILURE() << path << " " << which << " is " << found;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
-      EXPECT_NE(error.hint().find(hint), std::string::npos) << error.hint();
-    }
+    expect_error([&] { find_checkpoint(io_, path, which); }, code, what, hint);
   }
 
   QuickIo io_;
@@ -198,15 +192,8 @@ TEST(ReadersOfARun, ACheckpointThatGoesMeanwhileIsNotDamaged) {
   const std::vector<UnitSpec> table = parameter_table(model.config());
   const UnitLayout layout(table[0], 1, 0, 1);
   std::vector<float> values(static_cast<size_t>(layout.elements()));
-  try {
-    WeightsReader(io, model).read(0, {.layout = &layout, .master = values.data()});
-    ADD_FAILURE() << "the weights are gone";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    EXPECT_NE(std::string(error.what()).find("step_00000002: was removed while it was read"),
-              std::string::npos)
-        << error.what();
-  }
+  expect_error([&] { WeightsReader(io, model).read(0, {.layout = &layout, .master = values.data()}); },
+               ExitCode::kStorage, "step_00000002: was removed while it was read");
 }
 
 }  // namespace

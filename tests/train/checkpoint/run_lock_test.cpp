@@ -19,6 +19,7 @@
 #include "model/core/error.h"
 #include "tests/data/hanging_io.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -26,13 +27,7 @@ namespace {
 constexpr RunLockTimes kFast{0.02, 0.4};
 
 std::string refusal(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = kFast) {
-  try {
-    RunLock lock(io, directory, times);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    return error.what();
-  }
-  return "";
+  return what_of([&] { RunLock lock(io, directory, times); }, ExitCode::kStorage);
 }
 
 /// An owner on another machine, whose heartbeats change LOCK. On a busy machine they may come late.
@@ -109,15 +104,10 @@ TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
   std::vector<std::string> said;
   const auto say = [&](const std::string& text) { said.push_back(text); };
   int looks = 0;
-  try {
-    const RunLock lock(io, scratch.path(), {5, 30},
-                       {.say = say, .stop_requested = [&] { return ++looks == 3; }});
-    ADD_FAILURE() << "the lock of an owner that may live was taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kRequeue);
-    EXPECT_EQ(looks, 3);
-    EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK"));
-  }
+  const RunLockWait stopped{.say = say, .stop_requested = [&] { return ++looks == 3; }};
+  expect_error([&] { const RunLock lock(io, scratch.path(), {5, 30}, stopped); }, ExitCode::kRequeue);
+  EXPECT_EQ(looks, 3);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK"));
   ASSERT_EQ(said.size(), 1u);
   EXPECT_NE(said[0].find("waiting up to 30 s for process 1 on far"), std::string::npos) << said[0];
   const RunLock lock(io, scratch.path(), kFast, {.say = say, .stop_requested = {}});
@@ -231,12 +221,8 @@ TEST_F(CopiedRun, AMovedRunStaysProtected) {
 std::string loss_within(const RunLock& lock, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
-    try {
-      lock.check_owner();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      return error.what();
-    }
+    const std::string what = what_of([&] { lock.check_owner(); }, ExitCode::kStorage);
+    if (!what.empty()) return what;
     usleep(5000);
   }
   return "";
@@ -340,14 +326,8 @@ TEST(RunLock, TheWaitForAFileSystemHasAnEnd) {
     io.hangs = true;
     EXPECT_TRUE(patience > 1 || comes_to(lock, false));
     EXPECT_EQ(lock.is_stuck(), patience < 1);
-    try {
-      lock.check_still_owned();
-      ADD_FAILURE() << "it has waited without end, or not at all";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kCommunication);
-      EXPECT_NE(std::string(error.what()).find("does not answer: this process waited 3 s"), std::string::npos)
-          << error.what();
-    }
+    expect_error([&] { lock.check_still_owned(); }, ExitCode::kCommunication,
+                 "does not answer: this process waited 3 s");
     io.hangs = false;
     EXPECT_NO_THROW(lock.check_still_owned()) << "nobody has taken over";
     EXPECT_FALSE(lock.is_stuck());

@@ -8,7 +8,7 @@
 
 #include "data/text/json_struct.h"
 #include "tests/data/fault_io.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/verify.h"
@@ -279,14 +279,8 @@ TEST_F(LateCommits, AreNeverTaken) {
   // Named by its step, by its path, and by "." from inside.
   for (const fs::path& path :
        {find_checkpoint(io_, scratch_ / "run", "25"), directory(25), directory(25) / ""}) {
-    try {
-      open_stored_model(io_, path);
-      ADD_FAILURE() << path << " was opened";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      EXPECT_HAS(error.what(), "by takeover 1, but takeover 2");
-      EXPECT_HAS(error.hint(), "move " + (folder() / Takeovers::kFileName).string() + " away");
-    }
+    expect_error([&] { open_stored_model(io_, path); }, ExitCode::kStorage, "by takeover 1, but takeover 2",
+                 "move " + (folder() / Takeovers::kFileName).string() + " away");
     EXPECT_FALSE(look_at_checkpoint(io_, path).manifest);
   }
   const auto found = verify_checkpoint(io_, directory(25));

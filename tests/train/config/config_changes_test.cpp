@@ -34,14 +34,8 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
                 .size(),
             7u);
 
-  const auto refused = [&](const std::string& change) -> std::string {
-    try {
-      check_resume(before, parsed(kSmallest, {change}));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      return error.what();
-    }
-    return "";
+  const auto refused = [&](const std::string& change) {
+    return what_of([&] { check_resume(before, parsed(kSmallest, {change})); }, ExitCode::kUsage);
   };
   EXPECT_HAS(refused("train.steps=50"), "train.steps: 100 -> 50");
   EXPECT_HAS(refused("train.epochs=5"), "train.steps: 100 -> (none)");
@@ -50,13 +44,9 @@ TEST(ConfigChanges, ResumeAcceptsTheMeshAndRefusesTheModel) {
   EXPECT_HAS(refused("train.global_batch_sequences=16"), "train.global_batch_sequences: 8 -> 16");
   EXPECT_HAS(refused("data.sequence_length=128"), "data.sequence_length: 256 -> 128");
   EXPECT_HAS(refused("train.validate_at_start=true"), "train.validate_at_start: false -> true");
-  const auto hint = [&](const std::string& change, bool has_weights) -> std::string {
-    try {
-      check_resume(before, parsed(kSmallest, {change, "run.directory=my runs/a"}), has_weights);
-    } catch (const Error& error) {
-      return error.hint();
-    }
-    return "";
+  const auto hint = [&](const std::string& change, bool has_weights) {
+    const RunConfig after = parsed(kSmallest, {change, "run.directory=my runs/a"});
+    return error_of([&] { check_resume(before, after, has_weights); }).hint();
   };
   const char* way = "model.pretrained='my runs/a' run.directory=NEW";
   EXPECT_HAS(hint("optimizer.learning_rate=1e-4", true), way);

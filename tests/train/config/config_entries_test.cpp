@@ -16,7 +16,6 @@ namespace {
 using small_config::expect_usage;
 using small_config::kSmallest;
 using small_config::parsed;
-using small_config::Refusal;
 using small_config::refusal;
 
 TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
@@ -24,7 +23,7 @@ TEST(ConfigEntries, SyntaxErrorsNameLineAndColumn) {
   expect_usage(refusal("[run]\r\n  seed = = " + std::string(100, '5') + "\r\n"), "x.toml:2:", "555...");
   expect_usage(refusal("[run\n"), "x.toml:1:");
   // Lines as in YAML, JSON and Python say what TOML has.
-  const auto hint = [](const std::string& toml) { return refusal(toml).hint; };
+  const auto hint = [](const std::string& toml) { return refusal(toml).hint(); };
   EXPECT_EQ(hint("run:\n  directory: runs/y\n"), "a config is TOML: [run]");
   EXPECT_EQ(hint("[run]\ndirectory: runs/y  # here\n"), "a config is TOML: directory = \"runs/y\"");
   EXPECT_EQ(hint("[train]\nsteps: 100\n"), "a config is TOML: steps = 100");
@@ -66,11 +65,11 @@ TEST(ConfigEntries, OverridesTypedWithSpacesAreShownWithout) {
                  "no spaces around =: " + key + "=1e-3");
   expect_usage(refusal(kSmallest, {"run.directory", "=", "my runs"}), "'run.directory = my runs' has spaces",
                "no spaces around =: 'run.directory=my runs'");
-  const Refusal several = refusal(kSmallest, {"run.sed=1", key, "=", "1e-3", "steps"});
-  EXPECT_HAS(several.what, "'run.sed'");
-  EXPECT_HAS(several.what, "(no spaces around =: " + key + "=1e-3)");
-  EXPECT_HAS(several.what, "'steps' is not section.key=value");
-  EXPECT_EQ(several.what.find("unknown key ''"), std::string::npos) << several.what;
+  const std::string several = refusal(kSmallest, {"run.sed=1", key, "=", "1e-3", "steps"}).what();
+  EXPECT_HAS(several, "'run.sed'");
+  EXPECT_HAS(several, "(no spaces around =: " + key + "=1e-3)");
+  EXPECT_HAS(several, "'steps' is not section.key=value");
+  EXPECT_EQ(several.find("unknown key ''"), std::string::npos) << several;
   // An override with an empty value comes last, or in front of another override.
   expect_usage(refusal(kSmallest, {key + "=", "run.seed=1"}), "must be a number, got \"\"");
 }

@@ -11,7 +11,6 @@ namespace {
 using small_config::expect_usage;
 using small_config::kSmallest;
 using small_config::parsed;
-using small_config::Refusal;
 using small_config::refusal;
 using small_config::with;
 
@@ -33,34 +32,35 @@ TEST(ConfigSuggest, UnknownKeysNameLineAndNearest) {
 TEST(ConfigSuggest, AllUnknownKeysAreToldAtOnceInTheOrderOfTheFile) {
   std::string toml = with("optimizer", "lerning_rate = 1");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
-  const Refusal result = refusal(toml + "[trian]\nx = 1\n", {"run.sed=1", "frobnicate=1"});
-  EXPECT_EQ(result.code, ExitCode::kUsage);
-  EXPECT_EQ(result.what.rfind("x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\n"
-                              "x.toml:14: unknown key 'optimizer.lerning_rate' (did you mean "
-                              "'optimizer.learning_rate'?);\n"
-                              "x.toml:16: unknown section [trian] (did you mean [train]?);\n"
-                              "command line: unknown key 'run.sed' (did you mean 'run.seed'?);\n"
-                              "command line: unknown key 'frobnicate' (",
-                              0),
+  const Error result = refusal(toml + "[trian]\nx = 1\n", {"run.sed=1", "frobnicate=1"});
+  EXPECT_EQ(result.code(), ExitCode::kUsage);
+  EXPECT_EQ(std::string(result.what())
+                .rfind("x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\n"
+                       "x.toml:14: unknown key 'optimizer.lerning_rate' (did you mean "
+                       "'optimizer.learning_rate'?);\n"
+                       "x.toml:16: unknown section [trian] (did you mean [train]?);\n"
+                       "command line: unknown key 'run.sed' (did you mean 'run.seed'?);\n"
+                       "command line: unknown key 'frobnicate' (",
+                       0),
             0u)
-      << result.what;
-  EXPECT_HAS(result.hint, "docs/config.md");
+      << result.what();
+  EXPECT_HAS(result.hint(), "docs/config.md");
   // Another program's file gives no page of errors.
   std::string many = kSmallest;
   for (int i = 0; i < 20; ++i) many += "zzz" + std::to_string(i) + " = 1\n";
-  EXPECT_HAS(refusal(many).what, ";\nand 12 more");
+  EXPECT_HAS(refusal(many).what(), ";\nand 12 more");
 }
 
 TEST(ConfigSuggest, WhoAsksForWandbIsToldWhatThereIs) {
   for (const char* word : {"report_to=wandb", "train.report_to=tensorboard", "log.wandb=true",
                            "metrics.enable_tensorboard=true", "train.logging_dir=logs"})
-    EXPECT_HAS(refusal(kSmallest, {word}).hint, "'log.tensorboard'") << word;
-  EXPECT_HAS(refusal(with("wandb", "project = \"x\"")).hint, "writes what TensorBoard and wandb sync read");
+    EXPECT_HAS(refusal(kSmallest, {word}).hint(), "'log.tensorboard'") << word;
+  EXPECT_HAS(refusal(with("wandb", "project = \"x\"")).hint(), "writes what TensorBoard and wandb sync read");
 }
 
 // No far-fetched guesses: for other programs' keys without a counterpart the hint says so.
 TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
-  const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint; };
+  const auto hint = [](const std::string& override) { return refusal(kSmallest, {override}).hint(); };
   EXPECT_EQ(hint("train.compile=true"), "not in ripstop: its kernels are compiled with it");
   EXPECT_HAS(hint("optimizer.name=AdamW"), "the optimizer is AdamW");
   EXPECT_EQ(hint("model.name=llama2"), "did you mean 'model.preset'?");
@@ -70,8 +70,8 @@ TEST(ConfigSuggest, FarOffNamesGetNoGuess) {
 
 TEST(ConfigSuggest, NoHintRepeatsWhatWasRefused) {
   const auto told = [&](const std::string& override) {
-    const Refusal result = refusal(kSmallest, {override});
-    return result.what + " | " + result.hint;
+    const Error result = refusal(kSmallest, {override});
+    return std::string(result.what()) + " | " + result.hint();
   };
   EXPECT_EQ(told("optimizer.learning_rate=.001"),
             "command line: 'optimizer.learning_rate' must be a number, got \".001\" | write "
@@ -94,12 +94,12 @@ TEST(ConfigSuggest, NoHintRepeatsWhatWasRefused) {
 
 // Web pages make quotes round and dashes long, which look right.
 TEST(ConfigSuggest, AnOddCharacterIsShown) {
-  const Refusal round = refusal(with("precision", "compute = \u201cfloat32\u201d"));
-  EXPECT_HAS(round.hint, "the line is: compute = \u201cfloat32\u201d (with U+201C: ");
-  EXPECT_HAS(refusal(with("optimizer", "learning_rate = 1e\u22123")).hint, "U+2212");
-  const Refusal utf16 = refusal(std::string("\xff\xfe[\0", 4));
-  EXPECT_HAS(utf16.what, "x.toml: UTF-16, expected UTF-8");
-  EXPECT_HAS(utf16.hint, "iconv -f UTF-16 -t UTF-8 x.toml > ");
+  const Error round = refusal(with("precision", "compute = \u201cfloat32\u201d"));
+  EXPECT_HAS(round.hint(), "the line is: compute = \u201cfloat32\u201d (with U+201C: ");
+  EXPECT_HAS(refusal(with("optimizer", "learning_rate = 1e\u22123")).hint(), "U+2212");
+  const Error utf16 = refusal(std::string("\xff\xfe[\0", 4));
+  EXPECT_HAS(utf16.what(), "x.toml: UTF-16, expected UTF-8");
+  EXPECT_HAS(utf16.hint(), "iconv -f UTF-16 -t UTF-8 x.toml > ");
 }
 
 TEST(ConfigSuggest, NamesFromElsewhereAreUnderstood) {
@@ -128,8 +128,8 @@ TEST(ConfigSuggest, NamesFromElsewhereAreUnderstood) {
       {"precision.bf16", "'precision.compute'"},
   };
   for (const auto& [name, expected] : cases) {
-    const Refusal result = refusal(kSmallest, {name + "=1"});
-    EXPECT_HAS(result.hint, expected) << name;
+    const Error result = refusal(kSmallest, {name + "=1"});
+    EXPECT_HAS(result.hint(), expected) << name;
   }
 }
 

@@ -13,7 +13,6 @@ namespace {
 using small_config::expect_usage;
 using small_config::kSmallest;
 using small_config::parsed;
-using small_config::Refusal;
 using small_config::refusal;
 using small_config::with;
 
@@ -74,7 +73,7 @@ TEST(ConfigValues, EndTokensAreAnIdOrAList) {
     most += fmt::format("{}{}", i == 0 ? "" : ", ", 16777216 - i);
   EXPECT_EQ(ends("[" + most + "]").size(), GenerationSettings::kMostEndTokens);
   expect_usage(refusal(with("generation", "eos_token_id = [1, " + most + "]")), "has 401 ids, at most 400");
-  EXPECT_HAS(refusal(with("generation", "stop_token_ids = [2]")).hint, "'generation.eos_token_id'");
+  EXPECT_HAS(refusal(with("generation", "stop_token_ids = [2]")).hint(), "'generation.eos_token_id'");
 }
 
 TEST(ConfigValues, LayersOfStagesAreAListOrAuto) {
@@ -170,10 +169,10 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
       {"run", "directory = \"a\\u0000b\""},
   };
   for (const auto& [section, line] : cases) {
-    const Refusal result = refusal(with(section, line));
-    EXPECT_EQ(result.code, ExitCode::kUsage) << line;
-    EXPECT_HAS(result.what, line.substr(0, line.find(' '))) << line;
-    EXPECT_HAS(result.what, "x.toml:") << line;
+    const Error result = refusal(with(section, line));
+    EXPECT_EQ(result.code(), ExitCode::kUsage) << line;
+    EXPECT_HAS(result.what(), line.substr(0, line.find(' '))) << line;
+    EXPECT_HAS(result.what(), "x.toml:") << line;
   }
   expect_usage(refusal(with("run", "seed = 18446744073709551616")), "64 bits");
 }
@@ -181,9 +180,9 @@ TEST(ConfigValues, ImpossibleValuesAreNamed) {
 // A value of a wrong type is not converted: the hint is the line to write.
 TEST(ConfigValues, WordsFromElsewhereGetTheLineToWrite) {
   const auto hint = [](const std::string& section, const std::string& line) {
-    const Refusal result = refusal(with(section, line));
-    EXPECT_EQ(result.code, ExitCode::kUsage) << line;
-    return result.hint;
+    const Error result = refusal(with(section, line));
+    EXPECT_EQ(result.code(), ExitCode::kUsage) << line;
+    return result.hint();
   };
   EXPECT_EQ(hint("precision", "compute = \"bf16\""), "write compute = \"bfloat16\"");
   EXPECT_EQ(hint("precision", "compute = \"BF16\""), "write compute = \"bfloat16\"");
@@ -203,25 +202,25 @@ TEST(ConfigValues, WordsFromElsewhereGetTheLineToWrite) {
   EXPECT_EQ(hint("mesh", "fsdp = \"Auto\""), "write fsdp = \"auto\"");
   EXPECT_EQ(hint("precision", "compute = \"int8\""), "");
   EXPECT_EQ(hint("train", "steps = 1.5"), "it is a whole number of steps, no share");
-  EXPECT_EQ(refusal(kSmallest, {"precision.compute=bf16"}).hint, "write precision.compute=bfloat16");
-  EXPECT_EQ(refusal(kSmallest, {"data.pack=True"}).hint, "write data.pack=true");
+  EXPECT_EQ(refusal(kSmallest, {"precision.compute=bf16"}).hint(), "write precision.compute=bfloat16");
+  EXPECT_EQ(refusal(kSmallest, {"data.pack=True"}).hint(), "write data.pack=true");
 }
 
 TEST(ConfigValues, AllWrongValuesAreToldAtOnce) {
   std::string toml = with("precision", "compute = \"bf16\"");
   toml.replace(toml.find("steps = 100"), 11, "steps = \"many\"");
-  const Refusal result = refusal(toml, {"run.seed=-1"});
-  EXPECT_EQ(result.code, ExitCode::kUsage);
-  EXPECT_EQ(result.what,
-            "x.toml:10: 'train.steps' must be an integer, got \"many\";\n"
-            "x.toml:15: 'precision.compute' must be one of \"bfloat16\", \"float32\", got \"bf16\" "
-            "(write compute = \"bfloat16\");\n"
-            "command line: 'run.seed' must be at least 0 and at most 9.2e+18, got -1");
-  EXPECT_HAS(result.hint, "docs/config.md");
+  const Error result = refusal(toml, {"run.seed=-1"});
+  EXPECT_EQ(result.code(), ExitCode::kUsage);
+  EXPECT_STREQ(result.what(),
+               "x.toml:10: 'train.steps' must be an integer, got \"many\";\n"
+               "x.toml:15: 'precision.compute' must be one of \"bfloat16\", \"float32\", got \"bf16\" "
+               "(write compute = \"bfloat16\");\n"
+               "command line: 'run.seed' must be at least 0 and at most 9.2e+18, got -1");
+  EXPECT_HAS(result.hint(), "docs/config.md");
 }
 
 TEST(ConfigValues, RequiredKeysAreToldAtOnce) {
-  const Refusal result = refusal("[model]\npreset = \"15m\"\n[run]\ndirectory = \"a\"\n");
+  const Error result = refusal("[model]\npreset = \"15m\"\n[run]\ndirectory = \"a\"\n");
   expect_usage(result, "'data.directory' is required (directory = a string under [data])");
   expect_usage(result, "'data.sequence_length' is required");
   expect_usage(result, "'optimizer.learning_rate' is required");
@@ -231,28 +230,28 @@ TEST(ConfigValues, RequiredKeysAreToldAtOnce) {
 TEST(ConfigValues, SizesThatDisagreeSayWhereEachComesFrom) {
   std::string toml = with("model", "num_attention_heads = 4");
   toml.replace(toml.find("preset = \"15m\""), 14, "preset = \"llama2-7b\"");
-  const Refusal result = refusal(toml);
-  EXPECT_EQ(result.code, ExitCode::kUsage);
-  EXPECT_EQ(result.what,
-            "x.toml:5: model.num_key_value_heads must be from 1 to num_attention_heads, got 32 and 4");
-  EXPECT_EQ(result.hint,
+  const Error result = refusal(toml);
+  EXPECT_EQ(result.code(), ExitCode::kUsage);
+  EXPECT_STREQ(result.what(),
+               "x.toml:5: model.num_key_value_heads must be from 1 to num_attention_heads, got 32 and 4");
+  EXPECT_EQ(result.hint(),
             "num_attention_heads = 4 is from x.toml:5, num_key_value_heads = 32 is the preset's (llama2-7b): "
             "give model.num_key_value_heads too");
-  EXPECT_EQ(refusal(with("model", "hidden_size = 290")).hint,
+  EXPECT_EQ(refusal(with("model", "hidden_size = 290")).hint(),
             "hidden_size = 290 is from x.toml:5, num_attention_heads = 6 is the preset's (15m): give "
             "model.num_attention_heads too");
   EXPECT_EQ(
-      refusal(kSmallest, {"model.num_attention_heads=4", "model.num_key_value_heads=32"}).hint,
+      refusal(kSmallest, {"model.num_attention_heads=4", "model.num_key_value_heads=32"}).hint(),
       "num_attention_heads = 4 is from the command line, num_key_value_heads = 32 is from the command line");
-  EXPECT_HAS(refusal(with("data", "sequence_length = 257")).hint,
+  EXPECT_HAS(refusal(with("data", "sequence_length = 257")).hint(),
              "max_position_embeddings = 256 is the preset's (15m): shorten");
 }
 
 TEST(ConfigValues, TensorThatDoesNotDivideTheHeadsIsAResource) {
-  const Refusal result = refusal(with("mesh", "tensor = 4"));
-  EXPECT_EQ(result.code, ExitCode::kResources);
-  EXPECT_HAS(result.what, "mesh.tensor 4 does not divide 6 query and 6 key-value heads");
-  EXPECT_HAS(result.hint, "1, 2, 3, 6");
+  const Error result = refusal(with("mesh", "tensor = 4"));
+  EXPECT_EQ(result.code(), ExitCode::kResources);
+  EXPECT_HAS(result.what(), "mesh.tensor 4 does not divide 6 query and 6 key-value heads");
+  EXPECT_HAS(result.hint(), "1, 2, 3, 6");
 }
 
 TEST(ConfigValues, RequiredKeysAreNamed) {
@@ -280,7 +279,7 @@ TEST(ConfigValues, StopAfterValidationsNeedsThemAndAMetric) {
                "'train.stop_after_validations' needs a metric that can improve",
                "set checkpoint.keep_best to");
   EXPECT_EQ(parsed(kSmallest, {key, "train.validate_every=5"}).train.stop_after_validations, 3);
-  EXPECT_EQ(refusal(kSmallest, {"train.stop_after_validations=-1", "train.validate_every=5"}).code,
+  EXPECT_EQ(refusal(kSmallest, {"train.stop_after_validations=-1", "train.validate_every=5"}).code(),
             ExitCode::kUsage);
 }
 

@@ -12,7 +12,6 @@ namespace {
 using small_config::expect_usage;
 using small_config::kSmallest;
 using small_config::parsed;
-using small_config::Refusal;
 using small_config::refusal;
 
 // The smallest config of adapters, and lines for [lora].
@@ -114,9 +113,9 @@ TEST(LoraKeys, ImpossibleValuesAreNamed) {
 
 TEST(LoraKeys, TargetsFromElsewhereGetTheLineToWrite) {
   const auto hint = [](const std::string& list) {
-    const Refusal result = refusal(lora_toml("rank = 8\nalpha = 16\ntargets = " + list + "\n"));
-    EXPECT_EQ(result.code, ExitCode::kUsage) << list;
-    return result.hint;
+    const Error result = refusal(lora_toml("rank = 8\nalpha = 16\ntargets = " + list + "\n"));
+    EXPECT_EQ(result.code(), ExitCode::kUsage) << list;
+    return result.hint();
   };
   EXPECT_EQ(hint("[\"q_porj\", \"v_proj\"]"), "write targets = [\"q_proj\", \"v_proj\"]");
   EXPECT_EQ(hint("[\"wq\", \"wk\", \"wv\", \"output_proj\", \"w1\", \"w3\", \"w2\"]"),
@@ -127,7 +126,7 @@ TEST(LoraKeys, TargetsFromElsewhereGetTheLineToWrite) {
             "\"down_proj\"]");
   EXPECT_EQ(hint("\"q_proj\""), "write targets = [\"q_proj\"]");
   EXPECT_EQ(hint("[\"q_proj\", \"embed_tokens\"]"), "");
-  EXPECT_EQ(refusal(lora_toml(), {"lora.targets=qproj,v_proj"}).hint, "write lora.targets=q_proj,v_proj");
+  EXPECT_EQ(refusal(lora_toml(), {"lora.targets=qproj,v_proj"}).hint(), "write lora.targets=q_proj,v_proj");
 }
 
 TEST(LoraKeys, AdaptersNeedAModelAndAnAlpha) {
@@ -144,20 +143,20 @@ TEST(LoraKeys, WithoutARankNothingElseMayBeGiven) {
                            "adapter = \"adapters/a\""}) {
     const std::string key = std::string(line).substr(0, std::string(line).find(' '));
     for (const char* rank : {"", "rank = 0\n"}) {
-      const Refusal result = refusal(lora_toml(std::string(rank) + line + "\n"));
+      const Error result = refusal(lora_toml(std::string(rank) + line + "\n"));
       expect_usage(result, "'lora." + key + "' is of adapters, and there are none", "set lora.rank");
     }
   }
-  EXPECT_EQ(refusal(lora_toml("rank = 0\n")).code, ExitCode::kOk);
+  EXPECT_EQ(refusal(lora_toml("rank = 0\n")).code(), ExitCode::kOk);
 }
 
 // For PEFT's features that ripstop lacks, the hint says so and guesses no key.
 TEST(LoraKeys, WhatIsNotDoneIsSaid) {
   const auto hint = [](const std::string& line) {
-    const Refusal result = refusal(lora_toml("rank = 8\nalpha = 16\n" + line + "\n"));
-    EXPECT_EQ(result.code, ExitCode::kUsage) << line;
-    EXPECT_HAS(result.what, "x.toml:17: unknown key 'lora.");
-    return result.hint;
+    const Error result = refusal(lora_toml("rank = 8\nalpha = 16\n" + line + "\n"));
+    EXPECT_EQ(result.code(), ExitCode::kUsage) << line;
+    EXPECT_HAS(result.what(), "x.toml:17: unknown key 'lora.");
+    return result.hint();
   };
   for (const char* line :
        {"use_dora = true", "dora = true", "rank_pattern = { q_proj = 4 }", "alpha_pattern = { q_proj = 4 }",
@@ -168,20 +167,14 @@ TEST(LoraKeys, WhatIsNotDoneIsSaid) {
   EXPECT_EQ(hint("lora_alpha = 4"), "did you mean 'lora.alpha'?");
   EXPECT_EQ(hint("target_modules = []"), "did you mean 'lora.targets'?");
   EXPECT_EQ(hint("use_rslora = true"), "did you mean 'lora.rslora'?");
-  EXPECT_EQ(refusal(kSmallest, {"train.lora_r=8"}).hint, "did you mean 'lora.rank'?");
-  EXPECT_HAS(refusal(std::string(kSmallest) + "[peft]\nr = 8\n").hint, "did you mean [lora]?");
+  EXPECT_EQ(refusal(kSmallest, {"train.lora_r=8"}).hint(), "did you mean 'lora.rank'?");
+  EXPECT_HAS(refusal(std::string(kSmallest) + "[peft]\nr = 8\n").hint(), "did you mean [lora]?");
 }
 
 TEST(LoraKeys, AResumedRunKeepsItsAdapters) {
   const RunConfig before = parsed(lora_toml());
-  const auto refused = [&](const RunConfig& after) -> std::string {
-    try {
-      check_resume(before, after);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      return error.what();
-    }
-    return "";
+  const auto refused = [&](const RunConfig& after) {
+    return what_of([&] { check_resume(before, after); }, ExitCode::kUsage);
   };
   EXPECT_HAS(refused(parsed(lora_toml(), {"lora.rank=4"})), "lora.rank: 8 -> 4");
   EXPECT_HAS(refused(parsed(lora_toml(), {"lora.alpha=8"})), "lora.alpha: 16.0 -> 8.0");

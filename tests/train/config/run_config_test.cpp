@@ -179,12 +179,7 @@ TEST(RunConfig, HeadsAnglesAndWindowsOfTheModel) {
   const std::vector<std::string> llama3 = {"model.rope_type=llama3", "model.rope_factor=8"};
   EXPECT_EQ(parse_run_config(kSmallest, "x.toml", llama3).model.rope_original_max_position_embeddings, 8192);
   const auto refusal = [](const std::string& override) {
-    try {
-      parse_run_config(kSmallest, "x.toml", std::vector<std::string>{override});
-    } catch (const Error& error) {
-      return std::string(error.what()) + " " + error.hint();
-    }
-    return std::string();
+    return what_and_hint_of([&] { parsed(kSmallest, {override}); }, ExitCode::kUsage);
   };
   EXPECT_HAS(refusal("model.sliding_window=8"), "lengths that work: 1 to 8");
   EXPECT_HAS(refusal("model.rope_type=yarn"),
@@ -262,18 +257,13 @@ TEST(RunConfig, BadOverridesAreNamed) {
   expect_usage(refusal(kSmallest, {"train.steps=7\nrun.seed=1"}), "'train.steps' must be an integer");
   expect_usage(refusal(kSmallest, {"train.steps=7", "train.epochs=8"}), "both given");
   expect_usage(refusal(kSmallest, {"run.directory=\"\""}), "'run.directory' must not be empty");
-  EXPECT_EQ(refusal(kSmallest, {"optimizer.learning_rate="}).what.find("empty"), std::string::npos);
+  const std::string number = refusal(kSmallest, {"optimizer.learning_rate="}).what();
+  EXPECT_EQ(number.find("empty"), std::string::npos);
 }
 
 TEST(RunConfig, FilesThatCannotBeRead) {
-  const auto load = [](const std::string& path) -> std::string {
-    try {
-      load_run_config(path);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      return error.what();
-    }
-    return "";
+  const auto load = [](const std::string& path) {
+    return what_of([&] { load_run_config(path); }, ExitCode::kUsage);
   };
   EXPECT_HAS(load(""), "config file is required");
   EXPECT_HAS(load("/no/such/file.toml"), "/no/such/file.toml: cannot open: No such file");
@@ -285,14 +275,10 @@ TEST(RunConfig, FilesThatCannotBeReadAreAnsweredWithThoseThatCan) {
   const ScratchDirectory scratch;
   for (const char* name : {"first.toml", "run/config.toml", "configs/b.toml", "configs/a.toml", "none/x.txt"})
     write_bytes(scratch / name, "");
-  const auto hint = [&](const std::string& name) -> std::string {
-    try {
-      load_run_config((scratch / name).string());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      return error.hint();
-    }
-    return "";
+  const auto hint = [&](const std::string& name) {
+    const Error error = error_of([&] { load_run_config((scratch / name).string()); });
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.hint();
   };
   EXPECT_EQ(hint("frist.toml"), "did you mean " + (scratch / "first.toml").string() + "?");
   EXPECT_EQ(hint("first"), "did you mean " + (scratch / "first.toml").string() + "?");
@@ -362,22 +348,21 @@ TEST(RunConfig, AllProblemsAreToldAtOnce) {
   std::string toml = with("log", "tensorboard = 1");
   toml.insert(toml.find("steps = 100"), "stesp = 5\n");
   toml.insert(toml.find("learning_rate"), "betas = 3\n");
-  const small_config::Refusal result = refusal(toml, {"run.directory=\"\""});
+  const Error result = refusal(toml, {"run.directory=\"\""});
   expect_usage(result, "x.toml:10: unknown key 'train.stesp' (did you mean 'train.steps'?);\nx.toml:14: ");
   expect_usage(
       result,
       "'optimizer.betas' must be an array of two numbers, got 3;\nx.toml:17: 'log.tensorboard' must be true "
       "or false, got 1 (write tensorboard = true);\ncommand line: 'run.directory' must not be empty");
   // Rules between keys, too.
-  const small_config::Refusal rules =
-      refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290"});
+  const Error rules = refusal(kSmallest, {"schedule.warmup_steps=101", "model.hidden_size=290"});
   expect_usage(rules, "schedule.warmup_steps 101 exceeds train.steps 100 (");
   expect_usage(rules, "hidden_size");
   // Problems come in the order of lines; problems of the command line come last.
   const std::string what =
       refusal(with("run", "profile_steps = \"99-101\"") + "[checkpoint]\nkeep_best = \"rougeL\"\n",
               {"schedule.warmup_steps=101"})
-          .what;
+          .what();
   EXPECT_TRUE(what.starts_with("x.toml:3: 'run.profile_steps'")) << what;
   EXPECT_HAS(what.substr(what.find("'checkpoint.keep_best'")), "command line: schedule.warmup_steps 101");
   // A misspelled required key is one problem.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/core/error.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "train/config/run_config.h"
 
 namespace ripstop::small_config {
@@ -32,20 +32,9 @@ inline RunConfig parsed(const std::string& toml, const std::vector<std::string>&
   return parse_run_config(toml, "x.toml", overrides);
 }
 
-/// The error that refuses a config; kOk if it is accepted.
-struct Refusal {
-  ExitCode code = ExitCode::kOk;
-  std::string what;
-  std::string hint;
-};
-
-inline Refusal refusal(const std::string& toml, const std::vector<std::string>& overrides = {}) {
-  try {
-    parsed(toml, overrides);
-  } catch (const Error& error) {
-    return {error.code(), error.what(), error.hint()};
-  }
-  return {};
+/// The error that refuses a config, maybe of several lines; kOk if it is accepted.
+inline Error refusal(const std::string& toml, const std::vector<std::string>& overrides = {}) {
+  return error_of([&] { parsed(toml, overrides); });
 }
 
 /// The smallest config with one line replaced, or added to its section if no line has its key.
@@ -64,10 +53,10 @@ inline std::string with(const std::string& section, const std::string& line) {
   return toml;
 }
 
-inline void expect_usage(const Refusal& refusal, const std::string& what, const std::string& hint = "") {
-  EXPECT_EQ(refusal.code, ExitCode::kUsage) << refusal.what;
-  EXPECT_HAS(refusal.what, what);
-  EXPECT_HAS(refusal.hint, hint);
+inline void expect_usage(const Error& refusal, const std::string& what, const std::string& hint = "") {
+  EXPECT_EQ(refusal.code(), ExitCode::kUsage) << refusal.what();
+  EXPECT_HAS(refusal.what(), what);
+  EXPECT_HAS(refusal.hint(), hint);
 }
 
 }  // namespace ripstop::small_config

@@ -7,6 +7,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 #include "train/evaluate/predictions.h"
 
 namespace ripstop {
@@ -70,15 +71,12 @@ class EvaluationDirectory : public testing::Test {
   // The error; "" if the directory is accepted.
   std::string refusal(const EvaluationSettings& settings) {
     const std::string before = read_bytes(place_ / "settings.json");
-    try {
-      claim(settings);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_NE(error.hint().find("--output"), std::string::npos);
-      EXPECT_EQ(read_bytes(place_ / "settings.json"), before);
-      return error.what();
-    }
-    return "";
+    const Error error = error_of([&] { claim(settings); });
+    if (error.code() == ExitCode::kOk) return "";
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.hint(), "--output");
+    EXPECT_EQ(read_bytes(place_ / "settings.json"), before);
+    return error.what();
   }
   void write_scores() { write_bytes(place_ / "scores.json", "{}\n"); }
   void write_predictions(const fs::path& directory, int64_t count) {
@@ -195,12 +193,7 @@ TEST_F(EvaluationDirectory, BelowAFileIsRefused) {
 }
 
 TEST_F(EvaluationDirectory, ThatCannotBeMadeIsAStorageError) {
-  try {
-    EvaluationClaim("/proc/ripstop/evaluation", kUsual);
-    FAIL() << "a directory that the system does not allow";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-  }
+  expect_error([&] { EvaluationClaim("/proc/ripstop/evaluation", kUsual); }, ExitCode::kStorage);
 }
 
 TEST_F(EvaluationDirectory, LendsItsPredictions) {
@@ -228,13 +221,7 @@ TEST_F(EvaluationDirectory, LendsItsPredictions) {
 
 TEST_F(EvaluationDirectory, BelongsToOneProcess) {
   std::optional<EvaluationClaim> first(std::in_place, place_, kUsual);
-  try {
-    claim(kUsual);
-    ADD_FAILURE() << "a second process was let in";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_NE(std::string(error.what()).find("scores.json: process "), std::string::npos) << error.what();
-  }
+  expect_error([&] { claim(kUsual); }, ExitCode::kUsage, "scores.json: process ");
   first.reset();
   claim(kUsual);
   for (const auto& entry : fs::directory_iterator(place_))

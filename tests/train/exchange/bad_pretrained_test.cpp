@@ -4,7 +4,7 @@
 #include <functional>
 #include <regex>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/commands/run_program.h"
 #include "tests/train/exchange/torch_writer.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
@@ -206,10 +206,10 @@ TEST_F(BadPretrained, NamesOfWrappersAreShown) {
     directory_.tensors = good.tensors;
     for (TensorToWrite& tensor : directory_.tensors) tensor.name = name(tensor.name);
     directory_.write();
-    const InputRefusal refusal = input_refusal([&] { open_pretrained_model(directory_.path()); });
-    EXPECT_HAS(refusal.what, "has no model.embed_tokens.weight");
-    EXPECT_HAS(refusal.what, "; it has " + first);
-    return refusal.hint;
+    const Error refusal = error_of([&] { open_pretrained_model(directory_.path()); });
+    EXPECT_HAS(refusal.what(), "has no model.embed_tokens.weight");
+    EXPECT_HAS(refusal.what(), "; it has " + first);
+    return refusal.hint();
   };
   const std::string word = "language_model.";
   EXPECT_HAS(hint([&](const std::string& name) { return word + name; }, word + "model.embed_tokens.weight"),

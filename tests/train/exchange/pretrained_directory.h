@@ -14,22 +14,6 @@
 
 namespace ripstop {
 
-/// The error of a refused file or directory.
-struct InputRefusal {
-  ExitCode code = ExitCode::kOk;
-  std::string what, hint;
-};
-
-template <class Action>
-InputRefusal input_refusal(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return {error.code(), error.what(), error.hint()};
-  }
-  return {};
-}
-
 /// One tensor of a file to be written.
 struct TensorToWrite {
   std::string name;

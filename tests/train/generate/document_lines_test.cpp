@@ -4,6 +4,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -11,14 +12,12 @@ namespace {
 std::string refusal(const std::string& bytes) {
   const ScratchDirectory scratch;
   write_bytes(scratch / "in", bytes);
-  try {
+  const auto read_all = [&] {
     TextLines lines((scratch / "in").string());
     while (next_document(lines)) continue;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kInputData);
-    return std::string(error.what()).substr(scratch.path().string().size() + 1);
-  }
-  return "";
+  };
+  const std::string what = what_of(read_all, ExitCode::kInputData);
+  return what.empty() ? "" : what.substr(scratch.path().string().size() + 1);
 }
 
 TEST(DocumentLines, AreReadOneByOne) {
@@ -55,12 +54,7 @@ std::string hint_of(const std::string& line) {
   const ScratchDirectory scratch;
   write_bytes(scratch / "in", line + "\n");
   TextLines lines((scratch / "in").string());
-  try {
-    next_document(lines);
-  } catch (const Error& error) {
-    return error.hint();
-  }
-  return "";
+  return error_of([&] { next_document(lines); }).hint();
 }
 
 // The line is written again with its summary: it must be JSON by then.

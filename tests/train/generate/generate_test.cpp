@@ -6,7 +6,7 @@
 #include <set>
 
 #include "model/core/error.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/generate/listed_prompts.h"
 
 namespace ripstop {
@@ -319,14 +319,12 @@ TEST(Generate, WhatAThreadThrowsReachesTheCaller) {
       return cut;
     };
     const auto best = [](std::span<const SlotTokens>) { return Ids(); };
-    try {
-      ripstop::generate(options, ListedPrompts(prompts_of_many_lengths(9)), {.best = best, .logits = logits},
-                        [](const Continuation&) {});
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kBug);
-      EXPECT_HAS(std::string(error.what()), "logits of 22 ids, expected 23");
-    }
+    expect_error(
+        [&] {
+          ripstop::generate(options, ListedPrompts(prompts_of_many_lengths(9)),
+                            {.best = best, .logits = logits}, [](const Continuation&) {});
+        },
+        ExitCode::kBug, "logits of 22 ids, expected 23");
   }
 }
 

@@ -12,7 +12,7 @@
 #include "data/process/process_identity.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -21,18 +21,13 @@ namespace fs = std::filesystem;
 
 class SummaryFileTest : public testing::Test {
  protected:
-  // The error "MESSAGE; HINT" without the directory; "" if `name` is accepted.
+  // The error "MESSAGE | HINT" without the directory; "" if `name` is accepted.
   std::string refusal(const std::string& name, bool replace = false) {
-    try {
-      check_summary_file(scratch_ / name, replace);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      std::string text = std::string(error.what()) + "; " + error.hint();
-      const std::string directory = scratch_.path().string() + "/";
-      for (size_t at; (at = text.find(directory)) != std::string::npos;) text.erase(at, directory.size());
-      return text;
-    }
-    return "";
+    std::string text =
+        what_and_hint_of([&] { check_summary_file(scratch_ / name, replace); }, ExitCode::kUsage);
+    const std::string directory = scratch_.path().string() + "/";
+    for (size_t at; (at = text.find(directory)) != std::string::npos;) text.erase(at, directory.size());
+    return text;
   }
 
   // The sorted names in the directory.
@@ -48,10 +43,10 @@ class SummaryFileTest : public testing::Test {
 
 // People type hints into a shell.
 TEST_F(SummaryFileTest, PathsWithSpacesAreQuotedInHints) {
-  EXPECT_HAS(refusal("no dir/out.jsonl"), "; mkdir -p 'no dir'");
+  EXPECT_HAS(refusal("no dir/out.jsonl"), "| mkdir -p 'no dir'");
   fs::create_directory(scratch_ / "a dir");
-  EXPECT_HAS(refusal("a dir"), "; --output 'a dir/summaries.jsonl'");
-  EXPECT_HAS(refusal("plain/out.jsonl"), "; mkdir -p plain");
+  EXPECT_HAS(refusal("a dir"), "| --output 'a dir/summaries.jsonl'");
+  EXPECT_HAS(refusal("plain/out.jsonl"), "| mkdir -p plain");
 }
 
 TEST_F(SummaryFileTest, AppearsWhenAllIsWritten) {
@@ -75,14 +70,9 @@ TEST_F(SummaryFileTest, AFileThatAppearsMeanwhileIsKept) {
     SummaryFile file(scratch_ / "out.jsonl", false);
     file.append("one");
     write_bytes(scratch_ / "out.jsonl", "of another");
-    try {
-      file.finish();
-      FAIL() << "replaced";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_HAS(error.what(), "was made by another process meanwhile: the summaries are in ");
-      EXPECT_HAS(error.what(), kept_as);
-    }
+    const std::string what = what_of([&] { file.finish(); }, ExitCode::kUsage);
+    EXPECT_HAS(what, "was made by another process meanwhile: the summaries are in ");
+    EXPECT_HAS(what, kept_as);
     EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "of another");
     EXPECT_EQ(read_bytes(scratch_ / kept_as), "one\n");
   }
@@ -111,12 +101,7 @@ TEST_F(SummaryFileTest, WhatCannotBeRenamedStaysWhereItIs) {
     SummaryFile file(scratch_ / "out.jsonl", true);
     file.append("one");
     fs::create_directory(scratch_ / "out.jsonl");
-    try {
-      file.finish();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      what = error.what();
-    }
+    what = what_of([&] { file.finish(); }, ExitCode::kStorage);
   }
   const fs::path stays = scratch_ / fmt::format("out.jsonl.partial-{}", getpid()) / "out.jsonl";
   EXPECT_HAS(what, stays.string());
@@ -127,14 +112,9 @@ TEST_F(SummaryFileTest, WhatCannotBeRenamedStaysWhereItIs) {
 TEST_F(SummaryFileTest, TwoAtOnceDoNotTouchEachOther) {
   SummaryFile file(scratch_ / "out.jsonl", true);
   file.append("one");
-  try {
-    SummaryFile(scratch_ / "out.jsonl", true);
-    FAIL() << "a second one";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    EXPECT_HAS(error.what(), "makes it now");
-    EXPECT_EQ(error.hint(), "wait until it ends, or name another output");
-  }
+  const Error error = error_of([&] { SummaryFile(scratch_ / "out.jsonl", true); }, ExitCode::kUsage);
+  EXPECT_HAS(error.what(), "makes it now");
+  EXPECT_EQ(error.hint(), "wait until it ends, or name another output");
   file.append("two");
   file.finish();
   EXPECT_EQ(read_bytes(scratch_ / "out.jsonl"), "one\ntwo\n");
@@ -158,27 +138,23 @@ TEST_F(SummaryFileTest, WhatAKilledProcessLeftIsNamed) {
 
 TEST_F(SummaryFileTest, NamesThatDoNotDoAreRefused) {
   EXPECT_EQ(refusal("out.jsonl"), "");
-  EXPECT_EQ(refusal("no/out.jsonl"), "--output no/out.jsonl: there is no directory no; mkdir -p no");
+  EXPECT_EQ(refusal("no/out.jsonl"), "--output no/out.jsonl: there is no directory no | mkdir -p no");
   EXPECT_EQ(refusal("out.jsonl.gz"),
-            "--output out.jsonl.gz: summaries are written as plain text; leave --output out and add | gzip "
+            "--output out.jsonl.gz: summaries are written as plain text | leave --output out and add | gzip "
             ">out.jsonl.gz");
   fs::create_directory(scratch_ / "folder");
   EXPECT_EQ(refusal("folder"),
-            "--output folder is a directory, expected a file; --output folder/summaries.jsonl");
+            "--output folder is a directory, expected a file | --output folder/summaries.jsonl");
   // An empty file, as mktemp makes.
   write_bytes(scratch_ / "out.jsonl", "");
   EXPECT_EQ(refusal("out.jsonl"), "");
   write_bytes(scratch_ / "out.jsonl", "{}\n");
   EXPECT_EQ(refusal("out.jsonl"),
-            "--output out.jsonl exists already; give another name, or --force to replace it");
+            "--output out.jsonl exists already | give another name, or --force to replace it");
   EXPECT_EQ(refusal("out.jsonl", true), "");
   // A directory must not be replaced by a file.
-  try {
-    check_summary_file("/dev/null", true);
-    FAIL() << "a device";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.hint(), "leave --output out and add >/dev/null");
-  }
+  EXPECT_EQ(error_of([] { check_summary_file("/dev/null", true); }).hint(),
+            "leave --output out and add >/dev/null");
 }
 
 TEST_F(SummaryFileTest, AFullDiskSaysItsReason) {
@@ -189,15 +165,12 @@ TEST_F(SummaryFileTest, AFullDiskSaysItsReason) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const struct rlimit small { 1 << 10, old.rlim_max };
   setrlimit(RLIMIT_FSIZE, &small);
-  std::string what;
-  try {
+  const auto write_all = [&] {
     SummaryFile file(scratch_ / "out.jsonl", false);
     file.append(std::string(1 << 11, 'x'));
     file.finish();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kStorage);
-    what = error.what();
-  }
+  };
+  const std::string what = what_of(write_all, ExitCode::kStorage);
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   EXPECT_HAS(what, "out.jsonl: cannot write");

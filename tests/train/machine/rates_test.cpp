@@ -5,7 +5,7 @@
 #include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -33,14 +33,7 @@ class RatesFile : public ::testing::Test {
     const size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     write_whole_file(path_, text.replace(at, from.size(), to));
-    try {
-      read_rates(path_);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData);
-      EXPECT_FALSE(std::string(error.what()).find('\n') != std::string::npos);
-      return std::string(error.what()) + " | " + error.hint();
-    }
-    return "";
+    return what_and_hint_of([&] { read_rates(path_); }, ExitCode::kInputData);
   }
   const ScratchDirectory scratch_;
   const std::filesystem::path path_ = scratch_ / "rates.json";

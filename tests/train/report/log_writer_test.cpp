@@ -7,7 +7,7 @@
 #include <string>
 
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -34,13 +34,7 @@ class LogWriterTest : public ::testing::Test {
   std::string error_of_full_queue() const {
     LogWriter log(path_, rights_);
     log.add(std::string(LogWriter::kMostWaitingBytes, 'x') + "\n");
-    try {
-      log.add("y\n");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      return error.what();
-    }
-    return "";
+    return what_of([&] { log.add("y\n"); }, ExitCode::kStorage);
   }
 
   ScratchDirectory scratch_;
@@ -61,14 +55,8 @@ TEST_F(LogWriterTest, LinesWaitInOrderUntilTheyMayBeWritten) {
   log.add("b\n");
   log.add("c\n");
   for (int tries = 0; tries < 2; ++tries) {
-    try {
-      log.sync();
-      ADD_FAILURE() << "the lines are not there";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      EXPECT_HAS(error.what(),
+    expect_error([&] { log.sync(); }, ExitCode::kStorage,
                  "does not answer: this process waited 1 s for the storage, and 2 lines are not there");
-    }
   }
   EXPECT_EQ(text(), "a\n");
   EXPECT_TRUE(log.take_back());

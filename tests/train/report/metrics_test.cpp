@@ -15,7 +15,7 @@
 #include "data/files/whole_file.h"
 #include "model/core/error.h"
 #include "tests/data/fault_io.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -250,15 +250,7 @@ TEST_F(Metrics, AHardLinkedCopyGetsNoLinesOfTheRun) {
 // Nobody writes into the pipe, so reading it would never end.
 TEST_F(Metrics, AFileThatIsNoneIsRefusedAtOnce) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  const auto refused = [&](auto&& body) {
-    try {
-      body();
-      ADD_FAILURE() << "accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      EXPECT_NE(std::string(error.what()).find("not a plain file"), std::string::npos) << error.what();
-    }
-  };
+  const auto refused = [&](auto&& body) { expect_error(body, ExitCode::kStorage, "not a plain file"); };
   refused([&] { read_metrics(path_); });
   refused([&] { check_metrics_file(path_); });
   refused([&] { cut_to_step(path_, 1); });
@@ -293,12 +285,7 @@ TEST_F(Metrics, WhateverIsDamagedTheRestIsRead) {
 
 TEST_F(Metrics, PathsThatCannotBeOpenedAreStorageErrors) {
   for (const fs::path& path : {folder_ / "no" / "metrics.jsonl", folder_}) {
-    try {
-      MetricsFile file(path);
-      FAIL() << "accepted " << path;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-    }
+    expect_error([&] { MetricsFile file(path); }, ExitCode::kStorage);
   }
   EXPECT_THROW(read_metrics(folder_ / "absent"), Error);
 }
@@ -313,15 +300,10 @@ TEST_F(Metrics, FullDiskLeavesNoHalfLine) {
   rlimit full = before;
   full.rlim_cur = whole.size() + 20;  // a write across the limit is short, and the next one fails
   setrlimit(RLIMIT_FSIZE, &full);
-  ExitCode refused = ExitCode::kOk;
   file.write(StepMetrics{});
   // An `end` that could not be written must not be written later: its exit code may be wrong by then.
   file.write(EndEvent{});
-  try {
-    file.sync();
-  } catch (const Error& error) {
-    refused = error.code();
-  }
+  const ExitCode refused = error_of([&] { file.sync(); }).code();
   EXPECT_TRUE(file.take_back());
   const std::string written = text();
   const int64_t waiting = file.waiting_lines();

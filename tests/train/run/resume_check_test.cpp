@@ -32,12 +32,7 @@ ResumableCheckpoint checked(const Checkpoint& checkpoint, const RunConfig& confi
 Error refusal(const Checkpoint& checkpoint, const RunConfig& config) {
   ModelConfig model = config.model;
   model.vocab_size = 400;
-  try {
-    checked(checkpoint, config, model);
-  } catch (const Error& error) {
-    return error;
-  }
-  return {ExitCode::kOk, ""};
+  return error_of([&] { checked(checkpoint, config, model); });
 }
 
 TEST(ResumeCheck, ListsAllDifferencesAtOnce) {
@@ -136,14 +131,11 @@ TEST(ResumeCheck, WsdBecomesLongerUntilItsRateFalls) {
   Checkpoint checkpoint = saved_with(to_toml(config));
   const auto refused = [&](int64_t step, int64_t old_steps, int64_t steps) {
     checkpoint.manifest.state.step = step;
-    try {
-      check_decay(checkpoint, config, old_steps, steps);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_HAS(error.hint(), fmt::format("run.continue_from={} run.directory=NEW", config.run.directory));
-      return std::string(error.what());
-    }
-    return std::string();
+    const Error error = error_of([&] { check_decay(checkpoint, config, old_steps, steps); });
+    if (error.code() == ExitCode::kOk) return std::string();
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.hint(), fmt::format("run.continue_from={} run.directory=NEW", config.run.directory));
+    return std::string(error.what());
   };
   EXPECT_EQ(refused(3, 100, 200), "") << "the warm-up does not stretch";
   EXPECT_EQ(refused(91, 100, 200), "") << "step 91 has the whole rate";

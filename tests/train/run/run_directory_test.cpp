@@ -19,14 +19,11 @@ class RunDirectoryTest : public ::testing::Test {
  protected:
   /// The error for scratch/NAME as the directory of a run; "" if it is accepted.
   std::string refusal(const std::string& name) {
-    try {
-      check_can_hold_run(io_, scratch_ / name);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_HAS(error.hint(), "run.directory=" + (scratch_ / name / "run").string());
-      return error.what();
-    }
-    return "";
+    const Error error = error_of([&] { check_can_hold_run(io_, scratch_ / name); });
+    if (error.code() == ExitCode::kOk) return "";
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_HAS(error.hint(), "run.directory=" + (scratch_ / name / "run").string());
+    return error.what();
   }
   void touch(const std::string& path) { write_bytes(scratch_ / path, "x"); }
   RunConfig config(const std::string& run) const {
@@ -38,13 +35,7 @@ class RunDirectoryTest : public ::testing::Test {
     return directory;
   }
   std::string refusal_to_open(const std::string& run) {
-    try {
-      open(run);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kStorage);
-      return error.what();
-    }
-    return "";
+    return what_of([&] { open(run); }, ExitCode::kStorage);
   }
 
   Io io_;
@@ -94,14 +85,9 @@ TEST_F(RunDirectoryTest, ARunIsKnownByItsFiles) {
 TEST_F(RunDirectoryTest, ACopiedRunDoesNotGoOnInTheOldOne) {
   touch("old/metrics.jsonl");
   touch("copy/metrics.jsonl");
-  const auto check = [&](const std::string& file) -> std::string {
-    try {
-      check_names_own_directory(io_, scratch_ / file, config("old"));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      return std::string(error.what()) + "; " + error.hint();
-    }
-    return "";
+  const auto check = [&](const std::string& file) {
+    return what_and_hint_of([&] { check_names_own_directory(io_, scratch_ / file, config("old")); },
+                            ExitCode::kUsage);
   };
   EXPECT_EQ(check("old/config.toml"), "");
   EXPECT_EQ(check("mine/config.toml"), "") << "not a run's";

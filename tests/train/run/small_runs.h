@@ -10,7 +10,7 @@
 #include "data/dataset/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_tokenizer.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "train/checkpoint/manifest.h"
 #include "train/report/metrics.h"
 #include "train/run/trainer.h"
@@ -96,13 +96,9 @@ compute = "float32"
   }
   /// The error that ends a run.
   Error refusal(const RunConfig& config) {
-    try {
-      train(config);
-    } catch (const Error& error) {
-      return error;
-    }
-    ADD_FAILURE() << "it ended without an error:\n" << said_;
-    return {ExitCode::kOk, ""};
+    const Error error = error_of([&] { train(config); });
+    EXPECT_NE(error.code(), ExitCode::kOk) << "it ended without an error:\n" << said_;
+    return error;
   }
   const std::string& said() const { return said_; }
 

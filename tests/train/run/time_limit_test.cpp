@@ -13,7 +13,7 @@
 #include "data/process/child_process.h"
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -149,14 +149,7 @@ TEST_F(DeadlineTest, TheEndOfAJobInThePastIsNone) {
 TEST_F(DeadlineTest, AWrongDeadlineIsRefused) {
   for (const char* wrong : {"tomorrow", "-5", "1e9", "17000000000000000000000", "1700000000"}) {
     setenv("RIPSTOP_DEADLINE", wrong, 1);
-    try {
-      find();
-      ADD_FAILURE() << wrong << " was taken";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kUsage);
-      EXPECT_HAS(error.what(), wrong);
-      EXPECT_HAS(error.hint(), "date -d");
-    }
+    expect_error([&] { find(); }, ExitCode::kUsage, wrong, "date -d");
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -67,13 +67,9 @@ TEST(EndTokens, AreThoseOfGenerationConfigThenOfConfig) {
   for (int id = 0; id < 401; ++id) many.push_back(id);
   EXPECT_THROW((void)ends_of(nlohmann::json{{"eos_token_id", many}}.dump(), ""), Error);
   for (const char* value : {R"("</s>")", "[[2]]", "{}", "2.0", "true"}) {
-    try {
-      (void)ends_of(fmt::format(R"({{"eos_token_id": {}}})", value), "");
-      ADD_FAILURE() << value;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData);
-      EXPECT_HAS(std::string(error.what()), "eos_token_id is ");
-    }
+    SCOPED_TRACE(value);
+    expect_error([&] { (void)ends_of(fmt::format(R"({{"eos_token_id": {}}})", value), ""); },
+                 ExitCode::kInputData, "eos_token_id is ");
   }
 }
 
@@ -105,13 +101,8 @@ TEST(GenerationFile, ValuesThatDoNotFitAreNamed) {
 
 TEST(GenerationFile, WhatIsNoJsonIsRefused) {
   for (const char* text : {"", "[]", "{", R"({"top_k": 1, "top_k": 2})"}) {
-    try {
-      (void)generation_of(text);
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData);
-      EXPECT_HAS(std::string(error.what()), "generation_config.json");
-    }
+    SCOPED_TRACE(text);
+    expect_error([&] { (void)generation_of(text); }, ExitCode::kInputData, "generation_config.json");
   }
 }
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/data/small_tokenizer.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/exchange/write/export_files.h"
@@ -39,10 +39,7 @@ class ModelTokenizer : public testing::Test {
                               tokenizer);
   }
   void expect_refused(const std::string& what, const std::string& hint, int64_t ids = 0) const {
-    const InputRefusal refused = input_refusal([&] { (void)compare(ids); });
-    EXPECT_EQ(refused.code, ExitCode::kInputData);
-    EXPECT_HAS(refused.what, what);
-    EXPECT_HAS(refused.hint, hint);
+    expect_error([&] { (void)compare(ids); }, ExitCode::kInputData, what, hint);
   }
 
   PretrainedDirectory model_;
@@ -130,7 +127,7 @@ TEST_F(ModelTokenizer, MorePiecesMustDivideTextsAsBefore) {
   const auto compare_json = [&] { return compare_with(Tokenizer(json.dump(), "more"), 3, true); };
   EXPECT_HAS(compare_json(), "and 1 more piece");
   json["model"]["merges"] = nlohmann::json::array();
-  EXPECT_HAS(input_refusal([&] { (void)compare_json(); }).what, "its ids mean other texts");
+  EXPECT_HAS(error_of([&] { (void)compare_json(); }).what(), "its ids mean other texts");
 }
 
 TEST_F(ModelTokenizer, OfATokenizerJsonThatCannotBeReadOnlyPiecesAreCompared) {
@@ -141,7 +138,7 @@ TEST_F(ModelTokenizer, OfATokenizerJsonThatCannotBeReadOnlyPiecesAreCompared) {
   EXPECT_HAS(compare_with(ours, 3, false), "only its pieces were compared");
   json["model"]["vocab"]["ar"] = 5;
   write_bytes(file("tokenizer.json"), json.dump());
-  EXPECT_HAS(input_refusal([&] { (void)compare_with(ours, 3, false); }).what, "in its tokenizer.json");
+  EXPECT_HAS(error_of([&] { (void)compare_with(ours, 3, false); }).what(), "in its tokenizer.json");
 }
 
 // A real model whose tokenizer exists as tokenizer.json alone.
@@ -150,10 +147,9 @@ TEST_F(ModelTokenizer, ARealTokenizerJsonIsToldFromOurs) {
   if (!model) GTEST_SKIP() << "../shared is absent";
   Io io;
   EXPECT_NE(find_tokenizer_sha256(io, *model), own_tokenizer().sha256());
-  const InputRefusal refused = input_refusal(
-      [&] { (void)compare_tokenizers({.model = *model, .model_sha256 = "", .user = "d"}, own_tokenizer()); });
-  EXPECT_EQ(refused.code, ExitCode::kInputData);
-  EXPECT_HAS(refused.what, "d has another tokenizer than ");
+  expect_error(
+      [&] { (void)compare_tokenizers({.model = *model, .model_sha256 = "", .user = "d"}, own_tokenizer()); },
+      ExitCode::kInputData, "d has another tokenizer than ");
 }
 
 }  // namespace

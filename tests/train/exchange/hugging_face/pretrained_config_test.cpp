@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/exchange/exported_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
 
@@ -135,18 +135,18 @@ TEST(PretrainedConfig, WhatIsNotComputedIsRefused) {
       {{{"rms_norm_eps", -1}}, "impossible model"},
   };
   for (const auto& [changes, what] : cases) {
-    const InputRefusal refusal = input_refusal([&changes = changes] { parsed_with(changes); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << changes.dump();
-    EXPECT_HAS(refusal.what, what);
-    EXPECT_HAS(refusal.what, "DIR/config.json");
+    SCOPED_TRACE(changes.dump());
+    const std::string found = what_of([&changes = changes] { parsed_with(changes); }, ExitCode::kInputData);
+    EXPECT_HAS(found, what);
+    EXPECT_HAS(found, "DIR/config.json");
   }
   for (const char* text : {"", "{", "[1]", "null", "{\"hidden_size\": NaN}", "{\"a\": 1, \"a\": 2}", "{}"})
-    EXPECT_EQ(input_refusal([&] { parse_pretrained_config(text, "x"); }).code, ExitCode::kInputData) << text;
+    EXPECT_EQ(error_of([&] { parse_pretrained_config(text, "x"); }).code(), ExitCode::kInputData) << text;
   for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "vocab_size", "model_type"}) {
     Json config = PretrainedDirectory().config;
     config.erase(key);
-    EXPECT_HAS(input_refusal([&] { parse_pretrained_config(config.dump(), "x"); }).what,
+    EXPECT_HAS(error_of([&] { parse_pretrained_config(config.dump(), "x"); }).what(),
                "has no '" + std::string(key) + "'");
   }
 }
@@ -204,12 +204,12 @@ TEST(PretrainedConfig, EachFamilyHasWhatTransformersComputes) {
       config_of("Qwen2ForCausalLM", "qwen2", {{"sliding_window", 4}, {"use_sliding_window", true}});
   EXPECT_EQ(parsed(windows).sliding_window, 0) << "only layers from the 28th on would have it";
   windows["max_window_layers"] = 1;
-  EXPECT_HAS(input_refusal([&] { parsed(windows); }).what, "has a sliding_window of 4 positions");
+  EXPECT_HAS(error_of([&] { parsed(windows); }).what(), "has a sliding_window of 4 positions");
   windows["layer_types"] = {"full_attention", "full_attention"};
   EXPECT_EQ(parsed(windows).sliding_window, 0);
   Json no_heads = config_of("Qwen2ForCausalLM", "qwen2");
   no_heads.erase("num_key_value_heads");
-  EXPECT_HAS(input_refusal([&] { parsed(no_heads); }).what, "got 32 and 2") << "32 is Qwen2Config's default";
+  EXPECT_HAS(error_of([&] { parsed(no_heads); }).what(), "got 32 and 2") << "32 is Qwen2Config's default";
   no_heads["num_key_value_heads"] = nullptr;
   EXPECT_EQ(parsed(no_heads).num_key_value_heads, 2);
 }
@@ -251,12 +251,10 @@ TEST(PretrainedConfig, AModelThatNoArchitectureDescribesIsRefused) {
   ModelConfig model = exported_model();
   model.attention_bias = AttentionBias::kQkv;
   model.sliding_window = 48;
-  const InputRefusal refusal = input_refusal([&] { pretrained_architecture(model); });
-  EXPECT_EQ(refusal.code, ExitCode::kUsage);
-  EXPECT_HAS(refusal.what, "attention_bias qkv, qk_norm false and sliding_window 48");
-  EXPECT_HAS(refusal.hint,
-             "Qwen2ForCausalLM with attention_bias qkv; Qwen3ForCausalLM with attention_bias none "
-             "or qkvo, qk_norm");
+  expect_error([&] { pretrained_architecture(model); }, ExitCode::kUsage,
+               "attention_bias qkv, qk_norm false and sliding_window 48",
+               "Qwen2ForCausalLM with attention_bias qkv; Qwen3ForCausalLM with attention_bias none "
+               "or qkvo, qk_norm");
 }
 
 TEST(PretrainedConfig, WithoutATokenizerNoIdIsWritten) {

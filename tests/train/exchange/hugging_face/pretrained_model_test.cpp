@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/parameter.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/torch_writer.h"
 
@@ -15,9 +15,7 @@ class PretrainedModelTest : public testing::Test {
   PretrainedModel open() const { return open_pretrained_model(directory_.path()); }
   // The error of opening the directory.
   std::string refused() const {
-    const InputRefusal refusal = input_refusal([&] { open(); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << refusal.what;
-    return refusal.what + " " + refusal.hint;
+    return what_and_hint_of([&] { open(); }, ExitCode::kInputData);
   }
   // Expects a tensor of the right shape for every parameter.
   static void expect_whole(const PretrainedModel& model) {
@@ -150,7 +148,7 @@ TEST_F(PretrainedModelTest, TensorsThatDoNotFitAreRefused) {
   EXPECT_HAS(refused(), "has no model.layers.2.input_layernorm.weight");
   directory_.config["num_hidden_layers"] = int64_t{1} << 39;
   directory_.write();
-  EXPECT_EQ(input_refusal([&] { open(); }).code, ExitCode::kInputData);
+  EXPECT_EQ(error_of([&] { open(); }).code(), ExitCode::kInputData);
 }
 
 TEST_F(PretrainedModelTest, AnIndexMustTellTheTruth) {

@@ -4,7 +4,7 @@
 
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 
 namespace ripstop {
 namespace {
@@ -23,13 +23,9 @@ TEST(PromptFile, DamageIsRefused) {
        {"{", R"({"template": "{document} TL;DR:"})", R"({"template": "none", "context": 96})",
         R"({"template": "{document} TL;DR:", "context": 0})", R"({"template": 5, "context": 96})"}) {
     write_bytes(scratch / kPromptFile, text);
-    try {
-      (void)read_prompt_json(scratch.path());
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::kInputData) << error.what();
-      EXPECT_HAS(std::string(error.what()), "ripstop_prompt.json");
-    }
+    SCOPED_TRACE(text);
+    expect_error([&] { (void)read_prompt_json(scratch.path()); }, ExitCode::kInputData,
+                 "ripstop_prompt.json");
   }
 }
 

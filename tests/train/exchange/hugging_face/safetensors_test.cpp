@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/exchange/pretrained_directory.h"
 
 namespace ripstop {
@@ -16,10 +16,9 @@ class Safetensors : public testing::Test {
   }
   // The error of reading `bytes`.
   std::string refused(const std::string& bytes) const {
-    const InputRefusal refusal = input_refusal([&] { read(bytes); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << bytes.substr(0, 200);
-    EXPECT_HAS(refusal.what, "x.safetensors");
-    return refusal.what + " " + refusal.hint;
+    const std::string refusal = what_and_hint_of([&] { read(bytes); }, ExitCode::kInputData);
+    EXPECT_HAS(refusal, "x.safetensors") << bytes.substr(0, 200);
+    return refusal;
   }
 
   ScratchDirectory scratch_;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files/hash.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/torch_writer.h"
 #include "train/exchange/hugging_face/stored_elements.h"
@@ -52,12 +52,9 @@ class TorchFile : public testing::Test {
   fs::path file() const { return scratch_ / "pytorch_model.bin"; }
   void expect_refused(const std::string& bytes, const std::string& what, const std::string& hint = "") const {
     write_bytes(file(), bytes);
-    const InputRefusal refusal = input_refusal([&] { read(file()); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << what;
-    EXPECT_TRUE(refusal.what.starts_with(file().string() + ": ")) << refusal.what;
-    EXPECT_EQ(refusal.what.find('\n'), std::string::npos);
-    EXPECT_HAS(refusal.what, what);
-    EXPECT_HAS(refusal.hint, hint);
+    const auto read_it = [&] { read(file()); };
+    expect_error(read_it, ExitCode::kInputData, what, hint);
+    EXPECT_TRUE(std::string(error_of(read_it).what()).starts_with(file().string() + ": ")) << what;
   }
 
   ScratchDirectory scratch_;
@@ -179,8 +176,8 @@ TEST_F(TorchFile, AnyFlippedByteIsReadOrRefused) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (at % 2 == 0 ? 1 : 0x80));
     write_bytes(file(), bad);
-    const InputRefusal refusal = input_refusal([&] { read(file()); });
-    EXPECT_TRUE(refusal.code == ExitCode::kOk || refusal.code == ExitCode::kInputData) << at << refusal.what;
+    SCOPED_TRACE(at);
+    error_of([&] { read(file()); }, ExitCode::kInputData);
   }
 }
 
@@ -197,12 +194,10 @@ TEST_F(TorchFile, FilesOfTorchAndHostileFiles) {
       EXPECT_EQ(sha256_hex(found.at(tensor)), facts["sha256"].get<std::string>()) << tensor;
   }
   for (const auto& [name, why] : expected["refuse"].items()) {
-    const InputRefusal refusal = input_refusal([&] { read(*pickles / "refuse" / name); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << name << " " << why;
-    EXPECT_HAS(refusal.what, name + ": ");
-    EXPECT_EQ(refusal.what.find('\n'), std::string::npos);
-    EXPECT_LT(refusal.what.size(), 400U);
-    RecordProperty(name, refusal.what);
+    const std::string what = what_of([&] { read(*pickles / "refuse" / name); }, ExitCode::kInputData);
+    EXPECT_HAS(what, name + ": ") << why;
+    EXPECT_LT(what.size(), 400U);
+    RecordProperty(name, what);
   }
   EXPECT_EQ(expected["refuse"].size(), 32U);
 }

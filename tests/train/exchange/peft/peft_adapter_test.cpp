@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/exchange/peft_directory.h"
 #include "tests/train/exchange/torch_writer.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
@@ -22,12 +22,8 @@ class PeftAdapterFiles : public testing::Test {
     return open_peft_adapter(given_.path(), model_);
   }
   void expect_refused(const std::string& what, const std::string& hint = "") const {
-    const InputRefusal refusal = input_refusal([&] { opened(); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << what;
-    EXPECT_HAS(refusal.what, given_.path().string());
-    EXPECT_HAS(refusal.what, what);
-    EXPECT_HAS(refusal.hint, hint);
-    EXPECT_EQ(refusal.what.find('\n'), std::string::npos);
+    for (const std::string& part : {given_.path().string(), what})
+      expect_error([&] { opened(); }, ExitCode::kInputData, part, hint);
   }
 
   // The stored value of an element, by definition: the rows of b of q_proj and k_proj are [2, pairs] in a
@@ -118,8 +114,7 @@ TEST_F(PeftAdapterFiles, FilesOfTorchAreReadIfThereAreNoSafetensors) {
   adapter.weights_hash();
   bytes[static_cast<size_t>(adapter.storages.at(0).begin)] ^= 1;
   write_bytes(given_.path() / "adapter_model.bin", bytes);
-  EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_).weights_hash(); }).what,
-             "is damaged");
+  EXPECT_HAS(error_of([&] { open_peft_adapter(given_.path(), model_).weights_hash(); }).what(), "is damaged");
   for (TensorToWrite& tensor : given_.tensors) tensor.name = "module." + tensor.name;
   EXPECT_EQ(all_of(opened()), expected);
   EXPECT_EQ(opened().wrappers, "module.");
@@ -212,30 +207,26 @@ TEST_F(PeftAdapterFiles, AValueThatIsNotFiniteIsRefusedWithItsPlace) {
   const std::vector<UnitSpec> table = adapter_table(model_, adapter.config.lora);
   const UnitLayout layout(table[0], 1, 0, 1);
   std::vector<float> all(static_cast<size_t>(layout.elements()));
-  const InputRefusal refusal =
-      input_refusal([&] { read_peft(adapter, layout, 0, layout.elements(), all.data()); });
-  EXPECT_EQ(refusal.code, ExitCode::kInputData);
-  EXPECT_HAS(refusal.what, std::string(kFirst) + " has a value that is not finite");
+  expect_error([&] { read_peft(adapter, layout, 0, layout.elements(), all.data()); }, ExitCode::kInputData,
+               std::string(kFirst) + " has a value that is not finite");
 }
 
 TEST_F(PeftAdapterFiles, WhatElseMayLieThereIsNamed) {
   given_.write();
   std::filesystem::rename(given_.path() / "adapter_model.safetensors", given_.path() / "adapter_model.bin");
-  EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_); }).what, "no ZIP archive");
+  EXPECT_HAS(error_of([&] { open_peft_adapter(given_.path(), model_); }).what(), "no ZIP archive");
   std::filesystem::remove(given_.path() / "adapter_model.bin");
-  EXPECT_HAS(input_refusal([&] { open_peft_adapter(given_.path(), model_); }).what,
+  EXPECT_HAS(error_of([&] { open_peft_adapter(given_.path(), model_); }).what(),
              "has no adapter_model.safetensors");
   const ScratchDirectory trainer;
   const std::filesystem::path config = trainer / "checkpoint-5/adapter_config.json";
   write_bytes(config, "{}");
-  EXPECT_EQ(input_refusal([&] { open_peft_adapter(trainer.path(), model_); }).hint,
+  EXPECT_EQ(error_of([&] { open_peft_adapter(trainer.path(), model_); }).hint(),
             "adapters are deeper: give lora.adapter=" + config.parent_path().string());
   const PretrainedDirectory whole;
   whole.write();
-  const InputRefusal refusal = input_refusal([&] { open_peft_adapter(whole.path(), model_); });
-  EXPECT_EQ(refusal.code, ExitCode::kInputData);
-  EXPECT_HAS(refusal.what, "has no adapter_config.json");
-  EXPECT_HAS(refusal.hint, "give it as model.pretrained");
+  expect_error([&] { open_peft_adapter(whole.path(), model_); }, ExitCode::kInputData,
+               "has no adapter_config.json", "give it as model.pretrained");
 }
 
 TEST_F(PeftAdapterFiles, AConfigMustComputeTheSame) {
@@ -246,13 +237,12 @@ TEST_F(PeftAdapterFiles, AConfigMustComputeTheSame) {
   };
   EXPECT_TRUE(open_with(lora));
   const auto refused = [&](const LoraConfig& other) {
-    const InputRefusal refusal = input_refusal([&] { open_with(other); });
-    EXPECT_EQ(refusal.code, ExitCode::kUsage);
-    EXPECT_HAS(refusal.what,
+    const std::string what = what_of([&] { open_with(other); }, ExitCode::kUsage);
+    EXPECT_HAS(what,
                "has rank = 2, alpha = 8, targets = [\"q_proj\", \"v_proj\", \"down_proj\"], rslora = "
                "false, [lora] "
                "says ");
-    return refusal.what;
+    return what;
   };
   LoraConfig other = lora;
   other.rank = 4;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/test_files.h"
 #include "tests/train/exchange/peft_directory.h"
 
@@ -111,15 +111,14 @@ TEST(PeftConfig, WhatIsNotComputedIsRefused) {
       {{{"of\nlines", "a\nb"}}, "has of lines"},
   };
   for (const auto& [changes, what] : cases) {
-    const InputRefusal refusal = input_refusal([&] { peft_with(changes); });
-    EXPECT_EQ(refusal.code, ExitCode::kInputData) << changes.dump();
-    EXPECT_HAS(refusal.what, "DIR/adapter_config.json: ") << changes.dump();
-    EXPECT_HAS(refusal.what, what);
-    EXPECT_EQ(refusal.what.find('\n'), std::string::npos);
+    SCOPED_TRACE(changes.dump());
+    const std::string found = what_of([&, &changes = changes] { peft_with(changes); }, ExitCode::kInputData);
+    EXPECT_HAS(found, "DIR/adapter_config.json: ");
+    EXPECT_HAS(found, what);
   }
-  EXPECT_EQ(input_refusal([] { parse_peft_config("[1]", "x"); }).code, ExitCode::kInputData);
-  EXPECT_EQ(input_refusal([] { parse_peft_config("{", "x"); }).code, ExitCode::kInputData);
-  EXPECT_EQ(input_refusal([] { read_peft_config("/nowhere"); }).code, ExitCode::kInputData);
+  EXPECT_EQ(error_of([] { parse_peft_config("[1]", "x"); }).code(), ExitCode::kInputData);
+  EXPECT_EQ(error_of([] { parse_peft_config("{", "x"); }).code(), ExitCode::kInputData);
+  EXPECT_EQ(error_of([] { read_peft_config("/nowhere"); }).code(), ExitCode::kInputData);
 }
 
 TEST(PeftConfig, WhatIsWrittenIsReadBack) {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tests/data/fault_io.h"
-#include "tests/expect_has.h"
+#include "tests/expect_error.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/checkpoint/verify.h"
@@ -92,13 +92,12 @@ TEST_F(StoredModels, AnImportHoldsTheSameWeightsAndZeroMoments) {
 
 TEST_F(StoredModels, AnImportReplacesNothingAndLeavesNothing) {
   std::filesystem::create_directories(scratch_ / "out" / "mine");
-  EXPECT_EQ(input_refusal([&] { import_model(io_, pretrained(), scratch_ / "out"); }).code, ExitCode::kUsage);
+  EXPECT_EQ(error_of([&] { import_model(io_, pretrained(), scratch_ / "out"); }).code(), ExitCode::kUsage);
   const uint16_t infinity = 0x7f80;
   model_.tensor("lm_head.weight").values.replace(6, 2, reinterpret_cast<const char*>(&infinity), 2);
   model_.write();
-  const InputRefusal refused = input_refusal([&] { import_model(io_, pretrained(), scratch_ / "bad"); });
-  EXPECT_EQ(refused.code, ExitCode::kInputData);
-  EXPECT_HAS(refused.what, "lm_head.weight has a value that is not finite");
+  expect_error([&] { import_model(io_, pretrained(), scratch_ / "bad"); }, ExitCode::kInputData,
+               "lm_head.weight has a value that is not finite");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch_.path()), {}), 1) << "out alone";
 }
 
@@ -109,10 +108,8 @@ TEST_F(StoredModels, AManifestWithOtherParametersThanItsModelIsRefused) {
   other.hidden_size = 8;
   for (const std::optional<Error>& error : run.save(io_, scratch_ / "checkpoints", state_at(3, other)))
     ASSERT_FALSE(error) << error->what();
-  const InputRefusal refused =
-      input_refusal([&] { open_stored_model(io_, find_stored_model(io_, scratch_.path(), "latest")); });
-  EXPECT_EQ(refused.code, ExitCode::kStorage);
-  EXPECT_HAS(refused.what, "in the checkpoint");
+  expect_error([&] { open_stored_model(io_, find_stored_model(io_, scratch_.path(), "latest")); },
+               ExitCode::kStorage, "in the checkpoint");
 }
 
 // Expects nothing or the whole checkpoint in `scratch` after an import on a failing file system.
@@ -133,13 +130,13 @@ TEST_F(StoredModels, OneErrorAtAnyCallOfAnImportLeavesNothing) {
     io.kind = FaultIo::Kind::kError;
     io.error = ENOSPC;
     io.at = at;
-    const InputRefusal refused = input_refusal([&] { import_model(io, pretrained(), scratch / "out"); });
+    const Error refused = error_of([&] { import_model(io, pretrained(), scratch / "out"); });
     expect_whole_or_nothing(scratch.path());
-    EXPECT_EQ(refused.code == ExitCode::kOk, std::filesystem::exists(scratch / "out")) << refused.what;
-    if (refused.code == ExitCode::kOk) continue;
+    EXPECT_EQ(refused.code() == ExitCode::kOk, std::filesystem::exists(scratch / "out")) << refused.what();
+    if (refused.code() == ExitCode::kOk) continue;
     ++failed;
-    EXPECT_EQ(refused.code, ExitCode::kStorage) << refused.what;
-    EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << refused.what;
+    EXPECT_EQ(refused.code(), ExitCode::kStorage) << refused.what();
+    EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << refused.what();
   }
   EXPECT_GT(failed, counting.calls / 2);
 }
@@ -183,10 +180,9 @@ TEST_F(StoredModels, AnImportLooksForRoomFirst) {
       return 0;
     }
   } io;
-  const InputRefusal refused = input_refusal([&] { import_model(io, pretrained(), scratch_ / "out"); });
-  EXPECT_EQ(refused.code, ExitCode::kStorage);
-  EXPECT_HAS(refused.what, scratch_.path().string() +
-                               ": 100 B free, weights in float32 and what lies beside them need up to");
+  expect_error(
+      [&] { import_model(io, pretrained(), scratch_ / "out"); }, ExitCode::kStorage,
+      scratch_.path().string() + ": 100 B free, weights in float32 and what lies beside them need up to");
   EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
 }
 
