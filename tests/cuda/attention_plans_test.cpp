@@ -18,6 +18,7 @@
 #include "model/config.h"
 #include "model/kernels/cuda_attention_workspace.h"
 #include "tests/cuda/described_gpu.h"
+#include "tests/expect_has.h"
 
 namespace ripstop::cuda {
 namespace {
@@ -188,7 +189,7 @@ TEST_F(AttentionPlansTest, AreRefusedWithoutWorkspace) {
   const Plan plan =
       attention_backward_plan(shape({8, 8, 64}, 8, 1024, false, Sums::kByRow), {.properties = &described}, 0);
   EXPECT_FALSE(plan.ok());
-  EXPECT_NE(plan.refusal().find("bytes of workspace, 0 allowed"), std::string::npos) << plan.refusal();
+  EXPECT_HAS(plan.refusal(), "bytes of workspace, 0 allowed");
 }
 
 TEST(AttentionUnsupported, WherePackedDocumentsAre) {

@@ -105,7 +105,7 @@ TEST_F(CudnnExecution, EveryTensorNeedsItsPointer) {
 TEST_F(CudnnExecution, PointersMustKeepTheAlignmentThatWasPromised) {
   std::vector<Binding> all = bindings();
   binding(all, cuda::kKey).data = qkv_.data() + 2 * kSize + 8;
-  EXPECT_NE(refusal(all).find("multiple of 16"), std::string::npos) << refusal(all);
+  EXPECT_HAS(refusal(all), "multiple of 16");
 }
 
 TEST_F(CudnnExecution, TensorsLieOnTheDeviceAndScalarsOnTheHost) {

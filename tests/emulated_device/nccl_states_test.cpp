@@ -5,6 +5,7 @@
 
 #include "tests/emulated_device/nccl_group_of_ranks.h"
 #include "tests/emulated_device/scheduler.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -49,7 +50,7 @@ TEST_F(NcclStates, ASplitReturnsSuccessBeforeItIsDone) {
     EXPECT_EQ(other, version() < 22602 ? nullptr : before);
     int count = 0;
     EXPECT_EQ(ncclCommCount(comm, &count), ncclInvalidArgument);
-    EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("previous operation"), std::string::npos);
+    EXPECT_HAS(ncclGetLastError(nullptr), "previous operation");
     mpi.barrier();
   }
   EXPECT_EQ(poll(comm), ncclSuccess);

@@ -115,31 +115,28 @@ TEST(ModelConfig, ImpossibleValuesAreNamed) {
     return refusal(config);
   };
   using C = ModelConfig;
-  EXPECT_NE(broken([](C& c) { c.hidden_size = 0; }).find("hidden_size"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.hidden_size = int64_t{1} << 40; }).find("hidden_size"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.intermediate_size = -1; }).find("intermediate_size"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.num_hidden_layers = 0; }).find("num_hidden_layers"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.num_attention_heads = 7; }).find("multiple of num_attention_heads"),
-            std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.num_key_value_heads = 4; }).find("num_key_value_heads"), std::string::npos);
-  EXPECT_NE(broken([](C& c) {
-              c.num_attention_heads = 288;
-              c.num_key_value_heads = 1;
-            }).find("even"),
-            std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.vocab_size = 0; }).find("vocab_size"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.max_position_embeddings = 0; }).find("max_position"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.rms_norm_eps = 0; }).find("rms_norm_eps"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.rope_theta = std::nan(""); }).find("rope_theta"), std::string::npos);
-  EXPECT_NE(
-      broken([](C& c) { c.initializer_range = std::numeric_limits<double>::infinity(); }).find("initializer"),
-      std::string::npos);
+  EXPECT_HAS(broken([](C& c) { c.hidden_size = 0; }), "hidden_size");
+  EXPECT_HAS(broken([](C& c) { c.hidden_size = int64_t{1} << 40; }), "hidden_size");
+  EXPECT_HAS(broken([](C& c) { c.intermediate_size = -1; }), "intermediate_size");
+  EXPECT_HAS(broken([](C& c) { c.num_hidden_layers = 0; }), "num_hidden_layers");
+  EXPECT_HAS(broken([](C& c) { c.num_attention_heads = 7; }), "multiple of num_attention_heads");
+  EXPECT_HAS(broken([](C& c) { c.num_key_value_heads = 4; }), "num_key_value_heads");
+  EXPECT_HAS(broken([](C& c) {
+               c.num_attention_heads = 288;
+               c.num_key_value_heads = 1;
+             }),
+             "even");
+  EXPECT_HAS(broken([](C& c) { c.vocab_size = 0; }), "vocab_size");
+  EXPECT_HAS(broken([](C& c) { c.max_position_embeddings = 0; }), "max_position");
+  EXPECT_HAS(broken([](C& c) { c.rms_norm_eps = 0; }), "rms_norm_eps");
+  EXPECT_HAS(broken([](C& c) { c.rope_theta = std::nan(""); }), "rope_theta");
+  EXPECT_HAS(broken([](C& c) { c.initializer_range = std::numeric_limits<double>::infinity(); }),
+             "initializer");
   EXPECT_EQ(broken([](C& c) { c.initializer_range = 0; }), "");
-  EXPECT_NE(broken([](C& c) { c.head_dim = 7; }).find("head_dim must be even"), std::string::npos);
-  EXPECT_NE(broken([](C& c) { c.head_dim = 1 << 20; }).find("num_attention_heads must be from 1 to 1"),
-            std::string::npos);
+  EXPECT_HAS(broken([](C& c) { c.head_dim = 7; }), "head_dim must be even");
+  EXPECT_HAS(broken([](C& c) { c.head_dim = 1 << 20; }), "num_attention_heads must be from 1 to 1");
   EXPECT_EQ(broken([](C& c) { c.head_dim = 10; }), "") << "the hidden size need not be H D";
-  EXPECT_NE(broken([](C& c) { c.sliding_window = -1; }).find("sliding_window"), std::string::npos);
+  EXPECT_HAS(broken([](C& c) { c.sliding_window = -1; }), "sliding_window");
 }
 
 // A constant without an effect is a mistake: another rope_type was meant.
@@ -155,13 +152,13 @@ TEST(ModelConfig, ConstantsOfRopeFitItsType) {
   EXPECT_EQ(of(RopeType::kDefault, 1, 1, 0), "");
   EXPECT_EQ(of(RopeType::kLinear, 4, 1, 0), "");
   EXPECT_EQ(of(RopeType::kLlama3, 4, 2, 64), "");
-  EXPECT_NE(of(RopeType::kLinear, 1, 1, 0).find("other than 1"), std::string::npos);
-  EXPECT_NE(of(RopeType::kDefault, 4, 1, 0).find("needs rope_type linear or llama3"), std::string::npos);
-  EXPECT_NE(of(RopeType::kLinear, 4, 2, 0).find("need rope_type llama3"), std::string::npos);
-  EXPECT_NE(of(RopeType::kLinear, 4, 1, 64).find("need rope_type llama3"), std::string::npos);
-  EXPECT_NE(of(RopeType::kLlama3, 4, 1, 0).find("rope_original_max_position_embeddings"), std::string::npos);
-  EXPECT_NE(of(RopeType::kLlama3, 4, 4, 64).find("must be below"), std::string::npos);
-  EXPECT_NE(of(RopeType::kLlama3, 0, 1, 64).find("rope_factor must be above 0"), std::string::npos);
+  EXPECT_HAS(of(RopeType::kLinear, 1, 1, 0), "other than 1");
+  EXPECT_HAS(of(RopeType::kDefault, 4, 1, 0), "needs rope_type linear or llama3");
+  EXPECT_HAS(of(RopeType::kLinear, 4, 2, 0), "need rope_type llama3");
+  EXPECT_HAS(of(RopeType::kLinear, 4, 1, 64), "need rope_type llama3");
+  EXPECT_HAS(of(RopeType::kLlama3, 4, 1, 0), "rope_original_max_position_embeddings");
+  EXPECT_HAS(of(RopeType::kLlama3, 4, 4, 64), "must be below");
+  EXPECT_HAS(of(RopeType::kLlama3, 0, 1, 64), "rope_factor must be above 0");
 }
 
 TEST(ModelConfig, InverseFrequencies) {

@@ -1,4 +1,5 @@
 #include "parallel/arrivals.h"
+#include "tests/expect_has.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ TEST(MissingAtStart, AThousandRanksStayOneShortLine) {
     if (r / 8 != 77) ranks.push_back({r, "node" + std::to_string(r / 8)});
   const std::string text = missing_at_start(seen_of(ranks), 1024, {});
   EXPECT_EQ(text.find("ranks 616-623 of 1024 have not come"), 0U) << text;
-  EXPECT_NE(text.find("and 952 more"), std::string::npos) << text;
+  EXPECT_HAS(text, "and 952 more");
   EXPECT_LT(text.size(), 400U);
 }
 

@@ -25,31 +25,27 @@ TEST(ResolveMesh, FillsFsdp) {
 
 TEST(ResolveMesh, RefusesWithWhatFits) {
   const std::string six = what_and_hint_of([] { resolve_mesh({1, 4, 2}, 6); }, ExitCode::kResources);
-  EXPECT_NE(six.find("mesh replicate 1 x fsdp 4 x tensor 2 needs 8 ranks, got 6"), std::string::npos) << six;
-  EXPECT_NE(six.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << six;
+  EXPECT_HAS(six, "mesh replicate 1 x fsdp 4 x tensor 2 needs 8 ranks, got 6");
+  EXPECT_HAS(six, "replicate 1 x fsdp 3 x tensor 2");
   const std::string automatic =
       what_and_hint_of([] { resolve_mesh({.tensor = 4}, 6); }, ExitCode::kResources);
-  EXPECT_NE(automatic.find("mesh replicate 1 x fsdp auto x tensor 4 needs a multiple of 4 ranks, got 6"),
-            std::string::npos)
-      << automatic;
+  EXPECT_HAS(automatic, "mesh replicate 1 x fsdp auto x tensor 4 needs a multiple of 4 ranks, got 6");
   // A model of four heads takes no tensor axis of 3 or 6.
   const std::string heads = what_and_hint_of(
       [] {
         resolve_mesh({1, 4, 2}, 6, {1, 2, 4});
       },
       ExitCode::kResources);
-  EXPECT_NE(heads.find("replicate 1 x fsdp 3 x tensor 2"), std::string::npos) << heads;
+  EXPECT_HAS(heads, "replicate 1 x fsdp 3 x tensor 2");
   EXPECT_EQ(heads.find("tensor 3"), std::string::npos) << heads;
   EXPECT_EQ(heads.find("tensor 6"), std::string::npos) << heads;
   // The layers may be too few for more stages.
   const std::string stages =
       what_and_hint_of([] { resolve_mesh({.fsdp = 2, .pipeline = 5}, 12); }, ExitCode::kResources);
-  EXPECT_NE(
-      stages.find("mesh replicate 1 x pipeline 5 x fsdp 2 x tensor 1 needs 10 ranks, got 12 | start as many "
-                  "ranks, or with 12: replicate 1 x pipeline 4 x fsdp 3 x tensor 1, "),
-      std::string::npos)
-      << stages;
-  EXPECT_NE(stages.find("pipeline 3"), std::string::npos) << stages;
+  EXPECT_HAS(stages,
+             "mesh replicate 1 x pipeline 5 x fsdp 2 x tensor 1 needs 10 ranks, got 12 | start as many "
+             "ranks, or with 12: replicate 1 x pipeline 4 x fsdp 3 x tensor 1, ");
+  EXPECT_HAS(stages, "pipeline 3");
   EXPECT_EQ(stages.find("pipeline 6"), std::string::npos) << stages;
   expect_error([] { resolve_mesh({.tensor = 0}, 6); }, ExitCode::kResources);
   expect_error([] { resolve_mesh({.pipeline = 0}, 6); }, ExitCode::kResources);
@@ -96,8 +92,8 @@ TEST(MeshOrder, RefusesGroupsAcrossNodes) {
         mesh_order(nodes, {1, 3, 2}, false, hosts);
       },
       ExitCode::kResources);
-  EXPECT_NE(text.find("n1 has 3, n2 has 3"), std::string::npos) << text;
-  EXPECT_NE(text.find("mesh.tensor = 1 fits"), std::string::npos) << text;
+  EXPECT_HAS(text, "n1 has 3, n2 has 3");
+  EXPECT_HAS(text, "mesh.tensor = 1 fits");
 }
 
 TEST(MeshOrder, CrossesAsLittleAsPossibleWhereAllowed) {
@@ -156,7 +152,7 @@ TEST(DeviceMesh, StagesLieBetweenReplicasAndShards) {
                       "  replicate 0  pipeline 0  fsdp 0  ranks 0-1      planned\n"),
             0U)
       << text;
-  EXPECT_NE(text.find("\n  replicate 1  pipeline 2  fsdp 1  ranks 22-23"), std::string::npos) << text;
+  EXPECT_HAS(text, "\n  replicate 1  pipeline 2  fsdp 1  ranks 22-23");
 }
 
 // With two stages on each rank, the first and the last rank are neighbours, too.

@@ -34,7 +34,7 @@ TEST(RankDevice, OlderDriversRunMessagesOneAfterAnother) {
   EXPECT_EQ(launch_order_note("12.3"), "");
   EXPECT_EQ(launch_order_note("13.0"), "");
   EXPECT_EQ(launch_order_note(""), "");
-  EXPECT_NE(launch_order_note("12.2").find("CUDA 12.2: before 12.3"), std::string::npos);
+  EXPECT_HAS(launch_order_note("12.2"), "CUDA 12.2: before 12.3");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "parallel/rank_names.h"
+#include "tests/expect_has.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ TEST(RankNames, RanksOfAHostStandTogether) {
     many.push_back("n" + std::to_string(r / 5));
     all.push_back(r);
   }
-  EXPECT_NE(ranks_and_hosts(all, many).find("ranks 35-39 (n7) and 60 more"), std::string::npos);
+  EXPECT_HAS(ranks_and_hosts(all, many), "ranks 35-39 (n7) and 60 more");
 }
 
 }  // namespace

@@ -48,12 +48,12 @@ TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
   };
   expect_error(ExitCode::kUsage, {"a.parquet: a Parquet file; prepare reads JSON lines"},
                [&] { read_all(one("a.parquet")); });
-  EXPECT_NE(hint_for(one("a.parquet")).find("['train'].to_json('train.jsonl')"), std::string::npos);
-  EXPECT_NE(hint_for(one("a.arrow")).find(".to_json('train.jsonl')"), std::string::npos);
-  EXPECT_NE(hint_for(one("a.csv", SourceKind::kJsonl)).find("load_dataset('csv'"), std::string::npos);
-  EXPECT_NE(hint_for(one("a.TSV")).find("sep='\\t'"), std::string::npos);
-  EXPECT_NE(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)).find("unpack it"), std::string::npos);
-  EXPECT_NE(hint_for(one("a.zip")).find("unpack it"), std::string::npos);
+  EXPECT_HAS(hint_for(one("a.parquet")), "['train'].to_json('train.jsonl')");
+  EXPECT_HAS(hint_for(one("a.arrow")), ".to_json('train.jsonl')");
+  EXPECT_HAS(hint_for(one("a.csv", SourceKind::kJsonl)), "load_dataset('csv'");
+  EXPECT_HAS(hint_for(one("a.TSV")), "sep='\\t'");
+  EXPECT_HAS(hint_for(one("train.jsonl.zst", SourceKind::kJsonl)), "unpack it");
+  EXPECT_HAS(hint_for(one("a.zip")), "unpack it");
   write_bytes(scratch / "files/x.source", "a \"b\"\nc\n");
   write_bytes(scratch / "files/x.target", "s\nt\n");
   const std::string x = (scratch / "files/x").string();
@@ -72,7 +72,7 @@ TEST(CorpusMessagesTest, FormatsOfOthersAreNamedWithTheWayFromThem) {
   write_bytes(scratch / "saved/train/dataset_info.json", "{\n}\n");
   write_bytes(scratch / "saved/train/state.json", "{\n}\n");
   write_bytes(scratch / "saved/dataset_dict.json", "{\"splits\": []}");
-  EXPECT_NE(hint_for(source_of({scratch / "saved"})).find(".to_json('train.jsonl')"), std::string::npos);
+  EXPECT_HAS(hint_for(source_of({scratch / "saved"})), ".to_json('train.jsonl')");
 }
 
 TEST(CorpusMessagesTest, FilesOfAnotherKindBelowADirectoryArePassedOver) {
@@ -84,7 +84,7 @@ TEST(CorpusMessagesTest, FilesOfAnotherKindBelowADirectoryArePassedOver) {
   write_bytes(scratch / "d/11.summary", "?");
   // The hint for a directory of several kinds works.
   const CorpusSource all = source_of({scratch / "d"});
-  EXPECT_NE(hint_for(all).find("say it with --source xsum | jsonl | text"), std::string::npos);
+  EXPECT_HAS(hint_for(all), "say it with --source xsum | jsonl | text");
   std::filesystem::remove(scratch / "d/splits.json");
   const CorpusSource pairs = resolve_source(source_of({scratch / "d"}, SourceKind::kJsonl));
   EXPECT_EQ(describe_passed_over(pairs.passed_over), "11.summary, README.txt");
@@ -109,14 +109,14 @@ TEST(CorpusMessagesTest, ADirectoryWithNothingToReadSaysWhatItHas) {
 TEST(CorpusMessagesTest, PathsThatAreNotThereSayWhatTheyMayBe) {
   ScratchDirectory scratch;
   const auto hint = [&](const std::filesystem::path& path) { return hint_for(source_of({path})); };
-  EXPECT_NE(hint("-").find("several times"), std::string::npos);
-  EXPECT_NE(hint("").find("a variable of the shell"), std::string::npos);
-  EXPECT_NE(hint(scratch / "*.jsonl").find("pattern"), std::string::npos);
-  EXPECT_NE(hint("EdinburghNLP/xsum").find("nothing is downloaded"), std::string::npos);
+  EXPECT_HAS(hint("-"), "several times");
+  EXPECT_HAS(hint(""), "a variable of the shell");
+  EXPECT_HAS(hint(scratch / "*.jsonl"), "pattern");
+  EXPECT_HAS(hint("EdinburghNLP/xsum"), "nothing is downloaded");
   write_bytes(scratch / "11.summary", "?");
   CorpusSource articles = source_of({scratch / "11.summary"});
   articles.splits = scratch / "absent.json";
-  EXPECT_NE(hint_for(articles).find("without it every article is train"), std::string::npos);
+  EXPECT_HAS(hint_for(articles), "without it every article is train");
 }
 
 TEST(CorpusMessagesTest, Utf16IsNamed) {

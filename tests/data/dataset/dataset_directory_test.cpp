@@ -45,19 +45,17 @@ class DatasetDirectory : public testing::Test {
 TEST_F(DatasetDirectory, ItsFilesAreFoundOrTheCommandThatMakesThemIsNamed) {
   EXPECT_EQ(dataset_file(scratch_.path(), "tokenizer.model"), scratch_ / "tokenizer.model");
   const std::string absent = refusal([] { dataset_file("no/such/set", "train.h5"); });
-  EXPECT_NE(absent.find("no/such/set: there is no such directory, looked for " +
-                        (std::filesystem::current_path() / "no/such/set").string()),
-            std::string::npos)
-      << absent;
-  EXPECT_NE(absent.find("| ripstop prepare --output no/such/set makes one"), std::string::npos) << absent;
-  EXPECT_NE(absent.find("counts from the current directory"), std::string::npos) << absent;
+  EXPECT_HAS(absent, "no/such/set: there is no such directory, looked for " +
+                         (std::filesystem::current_path() / "no/such/set").string());
+  EXPECT_HAS(absent, "| ripstop prepare --output no/such/set makes one");
+  EXPECT_HAS(absent, "counts from the current directory");
   const std::string file = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "train.h5"); });
-  EXPECT_NE(file.find("a file, expected a data set's directory"), std::string::npos) << file;
-  EXPECT_NE(file.find("| ripstop prepare --output DIR --input "), std::string::npos) << file;
+  EXPECT_HAS(file, "a file, expected a data set's directory");
+  EXPECT_HAS(file, "| ripstop prepare --output DIR --input ");
   const std::string inside = refusal([&] { dataset_file(scratch_ / "tokenizer.model", "tokenizer.model"); });
-  EXPECT_NE(inside.find("| did you mean " + scratch_.path().string() + "?"), std::string::npos) << inside;
+  EXPECT_HAS(inside, "| did you mean " + scratch_.path().string() + "?");
   const std::string other = refusal([&] { dataset_file(scratch_.path(), "train.h5"); });
-  EXPECT_NE(other.find("there is no train.h5 in this directory"), std::string::npos) << other;
+  EXPECT_HAS(other, "there is no train.h5 in this directory");
 }
 
 TEST_F(DatasetDirectory, AnotherTokenizerIsRefusedWithTheFix) {
@@ -65,19 +63,16 @@ TEST_F(DatasetDirectory, AnotherTokenizerIsRefusedWithTheFix) {
   std::filesystem::remove(scratch_ / "test.h5");
   const TokenDataset other = write({"A summary."}, {"A summary."}, 0, 'a');
   const std::string found = refusal([&] { require_dataset_tokenizer(other, Tokenizer(scratch_.path())); });
-  EXPECT_NE(found.find("test.h5 was made with another tokenizer (SHA-256 aaaaaaaaaaaa..) than " +
-                       (scratch_ / "tokenizer.model").string()),
-            std::string::npos)
-      << found;
-  EXPECT_NE(found.find("prepare the data set again with --tokenizer"), std::string::npos) << found;
+  EXPECT_HAS(found, "test.h5 was made with another tokenizer (SHA-256 aaaaaaaaaaaa..) than " +
+                        (scratch_ / "tokenizer.model").string());
+  EXPECT_HAS(found, "prepare the data set again with --tokenizer");
 }
 
 // Only another program writes such a file: prepare takes the number from the tokenizer.
 TEST_F(DatasetDirectory, AVocabularyThatTheTokenizerLacksIsRefused) {
   const TokenDataset dataset = write({"A summary."}, {"A summary."}, 7);
   const std::string found = refusal([&] { require_dataset_tokenizer(dataset, tokenizer_); });
-  EXPECT_NE(found.find("test.h5 states a vocabulary of 407, small has 400 pieces"), std::string::npos)
-      << found;
+  EXPECT_HAS(found, "test.h5 states a vocabulary of 407, small has 400 pieces");
 }
 
 TEST_F(DatasetDirectory, SwappedSummariesAreNoticed) {
@@ -88,8 +83,7 @@ TEST_F(DatasetDirectory, SwappedSummariesAreNoticed) {
   const TokenDataset swapped = write(texts, {texts[0], texts[2], texts[1]});
   EXPECT_EQ(checked_text(swapped, tokenizer_, 0, 1).at(0).id, "id0");
   const std::string found = refusal([&] { checked_text(swapped, tokenizer_, 0, 3); });
-  EXPECT_NE(found.find("the summary of example 1 ('id1') is not the text of its targets"), std::string::npos)
-      << found;
+  EXPECT_HAS(found, "the summary of example 1 ('id1') is not the text of its targets");
 }
 
 }  // namespace

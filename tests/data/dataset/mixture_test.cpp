@@ -216,13 +216,13 @@ TEST_F(MixtureTest, RefusesACursorOutsideAndAnEmptySet) {
     return what_of([&] { BatchLoader loader(sets_, given, start); }, ExitCode::kInputData);
   };
   const BatchLoaderOptions weighted = options({0.5, 0.5});
-  EXPECT_NE(refusal(options(), {0, 1000}).find("wants to go on at sequence 1000"), std::string::npos);
-  EXPECT_NE(refusal(weighted, {0, 5, {{0, 2}, {0, 1000}}}).find("set1.h5: epoch 0"), std::string::npos);
-  EXPECT_NE(refusal(weighted, {0, 5, {{0, 2}, {-1, 0}}}).find("set1.h5"), std::string::npos);
-  EXPECT_NE(refusal(weighted, {0, 5, {{0, 2}}}).find("in 1 data sets, and there are 2"), std::string::npos);
+  EXPECT_HAS(refusal(options(), {0, 1000}), "wants to go on at sequence 1000");
+  EXPECT_HAS(refusal(weighted, {0, 5, {{0, 2}, {0, 1000}}}), "set1.h5: epoch 0");
+  EXPECT_HAS(refusal(weighted, {0, 5, {{0, 2}, {-1, 0}}}), "set1.h5");
+  EXPECT_HAS(refusal(weighted, {0, 5, {{0, 2}}}), "in 1 data sets, and there are 2");
   EXPECT_EQ(refusal(weighted, {0, 5000, {{7, 2}, {0, 3}}}), "");
   add(0);
-  EXPECT_NE(refusal(options(), {}).find("set2.h5: has no examples"), std::string::npos);
+  EXPECT_HAS(refusal(options(), {}), "set2.h5: has no examples");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   EXPECT_EQ(report.splits[0].skipped.of(Skip::kNul), 1);
   EXPECT_EQ(report.splits[0].control_characters, 1);
   EXPECT_EQ(report.skipped().total(), 6);
-  EXPECT_NE(report.first_skipped.find("train.jsonl:1: "), std::string::npos) << report.first_skipped;
+  EXPECT_HAS(report.first_skipped, "train.jsonl:1: ");
   options_.output = scratch_ / "strict";
   options_.strict = true;
   expect_refused(ExitCode::kInputData, "train.jsonl:1: ");
@@ -123,8 +123,7 @@ TEST_F(PrepareTest, ANullIsSkippedAsAnEmptyTextIs) {
   const PrepareReport report = prepare(options_);
   EXPECT_EQ(report.splits[0].examples, 2);
   EXPECT_EQ(report.splits[0].skipped.of(Skip::kEmpty), 2);
-  EXPECT_NE(report.first_skipped.find("train.jsonl:3: the document is empty or null"), std::string::npos)
-      << report.first_skipped;
+  EXPECT_HAS(report.first_skipped, "train.jsonl:3: the document is empty or null");
   options_.output = scratch_ / "strict";
   options_.strict = true;
   expect_refused(ExitCode::kInputData, "train.jsonl:3: the document is empty or null");
@@ -294,12 +293,11 @@ TEST_F(PrepareTest, ATrainSplitWithoutExamplesSaysWhyAndHowToFillIt) {
   write_bytes(scratch_ / "c/train.jsonl", "\n");
   expect_refused(ExitCode::kInputData,
                  "by name test.jsonl counts as test, train.jsonl as train, validation.jsonl as validation");
-  EXPECT_NE(refused_hint().find("no word of its name is val, dev, test or eval"), std::string::npos)
-      << refused_hint();
+  EXPECT_HAS(refused_hint(), "no word of its name is val, dev, test or eval");
   write_bytes(scratch_ / "c/train.jsonl", "{\"document\": \"one\", \"summary\": \"s\"}\n");
   options_.source.validation_fraction = 0.9999999999;
   expect_refused(ExitCode::kInputData, "--validation-fraction 0.9999999999 may have taken all");
-  EXPECT_NE(refused_hint().find("a smaller --validation-fraction"), std::string::npos) << refused_hint();
+  EXPECT_HAS(refused_hint(), "a smaller --validation-fraction");
 }
 
 TEST_F(PrepareTest, ADataSetWithoutExamplesSaysWhatTheInputHolds) {
@@ -387,9 +385,7 @@ TEST_F(PrepareTest, AValidationFractionOfSyntheticNewsIsNotUsedAndSaidSo) {
   std::string notes;
   options_.note = [&](const std::string& note) { notes += note + "\n"; };
   prepare(options_);
-  EXPECT_NE(notes.find("not used: --validation-fraction, as --source synthetic makes all three splits"),
-            std::string::npos)
-      << notes;
+  EXPECT_HAS(notes, "not used: --validation-fraction, as --source synthetic makes all three splits");
 }
 
 TEST_F(PrepareTest, LearningATokenizerStops) {

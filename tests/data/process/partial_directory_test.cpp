@@ -73,8 +73,8 @@ TEST_F(LeftoverTest, WhatAKilledProcessLeftIsRemoved) {
   ASSERT_EQ(left(), 1);
   prepare(options_);
   EXPECT_EQ(left(), 0);
-  EXPECT_NE(notes_.find("removed " + (scratch_ / "out.partial-").string()), std::string::npos) << notes_;
-  EXPECT_NE(notes_.find("was killed before it was done"), std::string::npos) << notes_;
+  EXPECT_HAS(notes_, "removed " + (scratch_ / "out.partial-").string());
+  EXPECT_HAS(notes_, "was killed before it was done");
 }
 
 TEST_F(LeftoverTest, WhatMayBeInUseIsOnlyMentioned) {
@@ -88,10 +88,8 @@ TEST_F(LeftoverTest, WhatMayBeInUseIsOnlyMentioned) {
   prepare(options_);
   for (const char* name : {"out.partial-4711", "out.partial-5", "output.partial-6"})
     EXPECT_TRUE(std::filesystem::exists(scratch_ / name / "train.h5")) << name;
-  EXPECT_NE(notes_.find("out.partial-4711 was left by process 4711 on node7; if that has ended: rm -r"),
-            std::string::npos)
-      << notes_;
-  EXPECT_NE(notes_.find("out.partial-5 was left by an unknown process"), std::string::npos) << notes_;
+  EXPECT_HAS(notes_, "out.partial-4711 was left by process 4711 on node7; if that has ended: rm -r");
+  EXPECT_HAS(notes_, "out.partial-5 was left by an unknown process");
   EXPECT_EQ(notes_.find("output"), std::string::npos) << notes_;
 }
 

@@ -124,13 +124,13 @@ TEST_F(UnpackedInputTest, ASmudgeInTheMiddleOfALargeFileIsFound) {
   std::string no_trailer = good;
   no_trailer.replace(good.size() - 8, 8, 8, '\0');
   EXPECT_EQ(result(file(no_trailer)), std::nullopt);
-  EXPECT_NE(message_.find("incorrect data check in member 1"), std::string::npos) << message_;
+  EXPECT_HAS(message_, "incorrect data check in member 1");
 }
 
 TEST_F(UnpackedInputTest, WhatFollowsTheLastMemberMustBeGzip) {
   const std::string good = gzip(kFirst);
   EXPECT_EQ(result(file(good + "garbage")), std::nullopt);
-  EXPECT_NE(message_.find("what follows member 1 is no gzip"), std::string::npos) << message_;
+  EXPECT_HAS(message_, "what follows member 1 is no gzip");
   EXPECT_EQ(result(file(good + "\x1f")), std::nullopt);
   EXPECT_EQ(result(file(good + "\x1f\x8b")), std::nullopt);
   EXPECT_EQ(result(file(good + std::string(3, '\0') + good)), std::nullopt);
@@ -138,9 +138,9 @@ TEST_F(UnpackedInputTest, WhatFollowsTheLastMemberMustBeGzip) {
 
 TEST_F(UnpackedInputTest, AFileThatIsNamedGzipMustBeOne) {
   EXPECT_EQ(result(file("plain text\n")), std::nullopt);
-  EXPECT_NE(message_.find("named as gzip, but does not begin as gzip does"), std::string::npos) << message_;
+  EXPECT_HAS(message_, "named as gzip, but does not begin as gzip does");
   EXPECT_EQ(result(file("")), std::nullopt);
-  EXPECT_NE(message_.find("named as gzip, but empty"), std::string::npos) << message_;
+  EXPECT_HAS(message_, "named as gzip, but empty");
   EXPECT_EQ(result(scratch_ / "absent"), std::nullopt);
   EXPECT_EQ(result(scratch_.path()), std::nullopt);
 }
@@ -208,7 +208,7 @@ TEST_F(TarInputTest, AnArchiveThatIsCutBetweenTwoFilesIsNoticed) {
   EXPECT_EQ(listed(file(good, "a.tar")), "a=" + kFirst + ";b=" + kSecond + ";");
   // A header of 512 bytes, then the content padded to 512.
   EXPECT_EQ(result(file(good.substr(0, 1024), "a.tar"), listed), std::nullopt);
-  EXPECT_NE(message_.find("tar's end mark is missing"), std::string::npos) << message_;
+  EXPECT_HAS(message_, "tar's end mark is missing");
   EXPECT_EQ(result(file(good.substr(0, 1500), "a.tar"), listed), std::nullopt);
   EXPECT_EQ(listed(file(good.substr(0, 2048 + 512), "a.tar")), "a=" + kFirst + ";b=" + kSecond + ";");
 }

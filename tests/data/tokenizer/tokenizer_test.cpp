@@ -55,8 +55,8 @@ TEST(TokenizerTest, PiecesHaveANameAndTheirBytes) {
     names += tokenizer.piece(id).name;
   }
   EXPECT_EQ(bytes, " " + text);  // the model puts a space before the text
-  EXPECT_NE(names.find("<0x0A>"), std::string::npos) << names;
-  EXPECT_NE(names.find("<0xE6>"), std::string::npos) << names;
+  EXPECT_HAS(names, "<0x0A>");
+  EXPECT_HAS(names, "<0xE6>");
   EXPECT_TRUE(tokenizer.piece(tokenizer.eos()).is_special);
   EXPECT_EQ(tokenizer.piece(tokenizer.eos()).name, "</s>");
   EXPECT_EQ(tokenizer.piece(tokenizer.eos()).text, "");
@@ -185,10 +185,9 @@ void expect_largest_named(const std::vector<std::string>& lines, int64_t too_man
       fmt::format("cannot train a tokenizer of {} pieces: the text gives at most ", too_many);
   ASSERT_EQ(found.find(known), 0u) << found;
   const int64_t most = std::stoll(found.substr(known.size()));
-  EXPECT_NE(found.find(fmt::format("| --vocab-size {} or less, or more text", most)), std::string::npos)
-      << found;
+  EXPECT_HAS(found, fmt::format("| --vocab-size {} or less, or more text", most));
   EXPECT_EQ(Tokenizer(train(lines, most), "most").vocabulary_size(), most);
-  EXPECT_NE(training_refusal(lines, most + 1).find(fmt::format("at most {} ", most)), std::string::npos);
+  EXPECT_HAS(training_refusal(lines, most + 1), fmt::format("at most {} ", most));
 }
 
 TEST(TokenizerTest, TooLittleTextForTheVocabularyIsACommandLineError) {
@@ -227,10 +226,10 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
   const std::string known = "cannot train a tokenizer of 400 pieces: the text's letters alone take ";
   ASSERT_EQ(found.find(known), 0u) << found;
   const int64_t fewest = std::stoll(found.substr(known.size()));
-  EXPECT_NE(found.find(fmt::format("| --vocab-size {} is the least", fewest)), std::string::npos) << found;
+  EXPECT_HAS(found, fmt::format("| --vocab-size {} is the least", fewest));
   EXPECT_EQ(Tokenizer(train({letters}, fewest), "fewest").vocabulary_size(), fewest);
-  EXPECT_NE(training_refusal({letters}, fewest - 1).find("letters alone"), std::string::npos);
-  EXPECT_NE(training_refusal({"a b"}, 10).find("300 to 1000000 are possible"), std::string::npos);
+  EXPECT_HAS(training_refusal({letters}, fewest - 1), "letters alone");
+  EXPECT_HAS(training_refusal({"a b"}, 10), "300 to 1000000 are possible");
 }
 
 // The ids that transformers 4.46 gives (fast and slow tokenizers agree) for the same tokenizer.model, without
@@ -278,7 +277,7 @@ TEST(PromptTemplateTest, APromptIsBosAndTheWholeTextEncodedAtOnce) {
     EXPECT_EQ(encoded.tokens, expected);
     const std::vector<int32_t> kept(expected.begin() + encoded.separator_begin, expected.end());
     const std::string text = tokenizer.decode(kept);
-    EXPECT_NE(text.find("\n\nTL;DR:"), std::string::npos) << document;
+    EXPECT_HAS(text, "\n\nTL;DR:") << document;
     EXPECT_LE(text.size(), std::string("\n\nTL;DR:").size() + 8) << document;
   }
 }

@@ -136,7 +136,7 @@ TEST_F(CheckpointDirectoryTest, ResumesFromTheNewestThatIsWhole) {
   damage(2, "rank_00000.blocks");  // found when it is opened
   EXPECT_EQ(resume(), 1);
   ASSERT_EQ(warnings_.size(), 6u);
-  EXPECT_NE(warnings_[0].find("rank_00001.h5"), std::string::npos) << warnings_[0];
+  EXPECT_HAS(warnings_[0], "rank_00001.h5");
   EXPECT_EQ(whole(), (Steps{1}));
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000004.damaged" / "rank_00001.h5"));
 }
@@ -202,10 +202,8 @@ TEST_F(CheckpointDirectoryTest, OneOfAnEarlierFormatIsRefusedAndNeverPassedOver)
   for (const auto& error : thrown) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ExitCode::kStorage);
-    EXPECT_NE(std::string(error->what()).find("step_00000002/manifest.json: was written by an older ripstop"),
-              std::string::npos)
-        << error->what();
-    EXPECT_NE(error->hint().find("go on with the version that wrote it: ripstop "), std::string::npos);
+    EXPECT_HAS(error->what(), "step_00000002/manifest.json: was written by an older ripstop");
+    EXPECT_HAS(error->hint(), "go on with the version that wrote it: ripstop ");
   }
   for (const int64_t step : {1, 2, 3})
     EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
@@ -281,7 +279,7 @@ TEST_F(CheckpointDirectoryTest, DamagedOnesThatWereMovedAsideGoWhenTheirStepIsSa
   ASSERT_EQ(damaged.size(), 1u);
   EXPECT_EQ(damaged[0].step, 9);
   ASSERT_EQ(report_.warnings.size(), 1u);
-  EXPECT_NE(report_.warnings[0].find("removed"), std::string::npos) << report_.warnings[0];
+  EXPECT_HAS(report_.warnings[0], "removed");
   EXPECT_TRUE(std::filesystem::exists(path() / "step_00000001.damaged.mine")) << "somebody else's name";
 }
 
@@ -366,7 +364,7 @@ TEST_F(LinkedCheckpointTest, AreUsedAndSaid) {
   EXPECT_EQ(whole(), (Steps{1, 2}));
   EXPECT_EQ(resume(), 2);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_NE(warnings_[0].find("step_00000002 is a symbolic link"), std::string::npos) << warnings_[0];
+  EXPECT_HAS(warnings_[0], "step_00000002 is a symbolic link");
 }
 
 TEST_F(LinkedCheckpointTest, DeletingAndReplacingLeaveTheArchiveAlone) {
@@ -404,7 +402,7 @@ TEST_F(LinkedCheckpointTest, ALinkThatLeadsNowhereStopsTheResume) {
   resume(&thrown);
   ASSERT_TRUE(thrown[0]);
   EXPECT_EQ(thrown[0]->code(), ExitCode::kStorage);
-  EXPECT_NE(std::string(thrown[0]->what()).find("cannot read the newest checkpoint"), std::string::npos);
+  EXPECT_HAS(thrown[0]->what(), "cannot read the newest checkpoint");
   EXPECT_TRUE(std::filesystem::is_symlink(path() / "step_00000002"));
 }
 

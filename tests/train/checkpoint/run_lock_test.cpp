@@ -51,7 +51,7 @@ TEST(RunLock, OneRunAtATime) {
   {
     RunLock lock(io, scratch.path(), kFast);
     EXPECT_EQ(lock.takeover(), "");
-    EXPECT_NE(refusal(io, scratch.path()).find("process " + std::to_string(getpid())), std::string::npos);
+    EXPECT_HAS(refusal(io, scratch.path()), "process " + std::to_string(getpid()));
     EXPECT_NO_THROW(lock.check_still_owned());
   }
   EXPECT_FALSE(std::filesystem::exists(scratch / "LOCK"));
@@ -74,8 +74,7 @@ TEST(RunLock, AKilledOwnerIsReplacedAtOnce) {
   waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);
   {
     RunLock lock(io, scratch.path(), {5, 30});  // 30 s would be noticed
-    EXPECT_NE(lock.takeover().find(std::to_string(child)), std::string::npos)
-        << "though its parent has not waited for it yet";
+    EXPECT_HAS(lock.takeover(), std::to_string(child)) << "though its parent has not waited for it yet";
   }
   waitpid(child, nullptr, 0);
 }
@@ -87,10 +86,10 @@ TEST(RunLock, AnOwnerElsewhereIsJudgedByItsHeartbeat) {
   write_bytes(scratch / "LOCK", elsewhere + "~beat 00000000000000000001\n");
   {
     RunLock lock(io, scratch.path(), kFast);
-    EXPECT_NE(lock.takeover().find("far"), std::string::npos);
+    EXPECT_HAS(lock.takeover(), "far");
   }
   std::optional<Heart> heart(std::in_place, scratch / "LOCK", elsewhere + "~beat ");
-  EXPECT_NE(refusal(io, scratch.path(), {0.02, 5}).find("far"), std::string::npos);
+  EXPECT_HAS(refusal(io, scratch.path(), {0.02, 5}), "far");
   heart.reset();
   write_bytes(scratch / "LOCK", "");  // killed between making and writing it
   EXPECT_EQ(refusal(io, scratch.path()), "");
@@ -109,7 +108,7 @@ TEST(RunLock, WaitingIsSaidAndCanBeStopped) {
   EXPECT_EQ(looks, 3);
   EXPECT_TRUE(std::filesystem::exists(scratch / "LOCK"));
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("waiting up to 30 s for process 1 on far"), std::string::npos) << said[0];
+  EXPECT_HAS(said[0], "waiting up to 30 s for process 1 on far");
   const RunLock lock(io, scratch.path(), kFast, {.say = say, .stop_requested = {}});
   EXPECT_EQ(said.size(), 2u);
 }
@@ -142,7 +141,7 @@ TEST(RunLock, OfTwoStartsOverAStaleLockTheSecondGivesWay) {
   write_bytes(scratch / "LOCK", "host away\nnonce x\npid 1\n");
   RacingIo io;
   io.winner = winner;
-  EXPECT_NE(refusal(io, scratch.path()).find("near"), std::string::npos);
+  EXPECT_HAS(refusal(io, scratch.path()), "near");
   EXPECT_EQ(io.winner, "") << "there was a race";
   ASSERT_TRUE(std::filesystem::exists(scratch / "LOCK"));
   EXPECT_EQ(read_bytes(scratch / "LOCK"), winner);
@@ -179,8 +178,8 @@ TEST_F(CopiedRun, ACopyOfALiveRunIsAnotherRun) {
                                    std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
   const RunOwner seen = find_run_owner(io_, copy());
   EXPECT_EQ(seen.state, RunOwner::State::kGone);
-  EXPECT_NE(seen.note.find("a copy of " + original().string()), std::string::npos) << seen.note;
-  EXPECT_NE(takeover_of_copy().find("this directory is a copy of " + original().string()), std::string::npos);
+  EXPECT_HAS(seen.note, "a copy of " + original().string());
+  EXPECT_HAS(takeover_of_copy(), "this directory is a copy of " + original().string());
   EXPECT_NO_THROW(owner.check_still_owned());
   EXPECT_NE(refusal(io_, original()), "") << "the original stays protected";
 }
@@ -244,7 +243,7 @@ TEST(RunLock, TheHeartbeatNoticesATakeover) {
   EXPECT_EQ(loss_within(lock, 0.2), "");
   const std::string own = read_bytes(scratch / "LOCK");
   take_over(scratch);
-  EXPECT_NE(loss_within(lock, 20).find("was taken over by process 7 on other"), std::string::npos);
+  EXPECT_HAS(loss_within(lock, 20), "was taken over by process 7 on other");
   write_bytes(scratch / "LOCK", own);
   EXPECT_THROW(lock.check_owner(), Error);
   EXPECT_THROW(lock.check_still_owned(), Error);
@@ -255,7 +254,7 @@ TEST(RunLock, ALockThatIsGoneIsLost) {
   Io io;
   const RunLock lock(io, scratch.path(), {0.02, 30});
   std::filesystem::remove(scratch / "LOCK");
-  EXPECT_NE(loss_within(lock, 20).find("its LOCK is gone, as if the directory was moved"), std::string::npos);
+  EXPECT_HAS(loss_within(lock, 20), "its LOCK is gone, as if the directory was moved");
 }
 
 /// Whether RunLock::may_write becomes `may_write` within 20 s.
@@ -293,7 +292,7 @@ TEST(RunLock, AnOwnerWhoseFileSystemHangsLearnsOfATakeoverWhenItAnswers) {
     EXPECT_TRUE(comes_to(lock, false));
     take_over(scratch);
     io.hangs = false;
-    EXPECT_NE(loss_within(lock, 20).find("was taken over by process 7 on other"), std::string::npos);
+    EXPECT_HAS(loss_within(lock, 20), "was taken over by process 7 on other");
     EXPECT_THROW(lock.may_write(), Error);
     EXPECT_THROW(lock.check_still_owned(), Error);
   }

@@ -33,8 +33,8 @@ TEST_F(CheckpointCommand, Lists) {
   write_bytes(scratch_ / "checkpoints" / "step_00000001" / "manifest.json", "{");
   const ProgramRun text = run_program("checkpoint list " + run_directory());
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("step 1          damaged: "), std::string::npos) << text.out;
-  EXPECT_NE(text.out.find("replicate 1 x fsdp 2 x tensor 1"), std::string::npos) << text.out;
+  EXPECT_HAS(text.out, "step 1          damaged: ");
+  EXPECT_HAS(text.out, "replicate 1 x fsdp 2 x tensor 1");
   const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
   ASSERT_EQ(json.at("checkpoints").size(), 2u);
   EXPECT_EQ(json["checkpoints"][0].at("ok"), false);
@@ -47,8 +47,7 @@ TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
                           scratch_ / "checkpoints/step_00000002.damaged");
   const ProgramRun text = run_program("checkpoint list " + run_directory());
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("damaged, moved aside by a resume: step_00000002.damaged"), std::string::npos)
-      << text.out;
+  EXPECT_HAS(text.out, "damaged, moved aside by a resume: step_00000002.damaged");
   const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
   EXPECT_EQ(json.at("checkpoints").size(), 1u);
   ASSERT_EQ(json.at("damaged").size(), 1u);
@@ -112,21 +111,19 @@ TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
   std::filesystem::create_directories(scratch_ / "folder");
   const ProgramRun none = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
   EXPECT_EQ(none.exit_code, 64);
-  EXPECT_NE(
-      none.err.find(
-          "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint"),
-      std::string::npos)
-      << none.err;
+  EXPECT_HAS(
+      none.err,
+      "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint");
   write_bytes(scratch_ / "folder/metrics.jsonl", "");
   const ProgramRun empty = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
   EXPECT_EQ(empty.exit_code, 0) << empty.err;
-  EXPECT_NE(empty.out.find("no checkpoints in"), std::string::npos) << empty.out;
+  EXPECT_HAS(empty.out, "no checkpoints in");
 }
 
 TEST_F(CheckpointCommand, Inspects) {
   const ProgramRun text = run_program("checkpoint inspect " + run_directory() + " --checkpoint 1");
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_NE(text.out.find("step        1 (1 updates)"), std::string::npos) << text.out;
+  EXPECT_HAS(text.out, "step        1 (1 updates)");
   const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + run_directory()).out);
   EXPECT_EQ(json.at("step"), 2);
   EXPECT_EQ(json.at("mesh").at("fsdp"), 2);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "tests/expect_has.h"
 #include "tests/train/checkpoint/checkpoint_model.h"
 #include "tests/train/commands/random_run.h"
 
@@ -65,10 +66,8 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   for (int64_t i = 0; i < 5; ++i) targets += dataset.example_end(i) - dataset.target_begin(i);
   EXPECT_EQ(limited.at("targets"), targets);
   EXPECT_NE(limited.at("loss"), all.at("loss"));
-  EXPECT_NE(five.out.find(fmt::format("over {} targets of the first 5 of {} test examples", targets, split)),
-            std::string::npos)
-      << five.out;
-  EXPECT_NE(five.out.find("summaries there already: 5 of 5, from " + run()), std::string::npos) << five.out;
+  EXPECT_HAS(five.out, fmt::format("over {} targets of the first 5 of {} test examples", targets, split));
+  EXPECT_HAS(five.out, "summaries there already: 5 of 5, from " + run());
   const std::string kept = result("step_00000007-test-limit5/predictions.jsonl");
   EXPECT_EQ(kept, predictions.substr(0, kept.size()));
 
@@ -84,16 +83,13 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   // Giving the run's own settings changes nothing.
   const ProgramRun same =
       run_program(fmt::format("evaluate {} generation.max_new_tokens=12 --limit {}", run(), split + 1));
-  EXPECT_NE(same.out.find(fmt::format("summaries there already: {0} of {0}\n", split)), std::string::npos)
-      << same.out << same.err;
+  EXPECT_HAS(same.out, fmt::format("summaries there already: {0} of {0}\n", split)) << same.err;
   EXPECT_EQ(result(plain + "scores.json"), scores);
 
   const ProgramRun refused =
       run_program("evaluate " + run() + " --limit 5 --output " + run() + "/evaluation/step_00000007-test");
   EXPECT_EQ(refused.exit_code, 64);
-  EXPECT_NE(refused.err.find(fmt::format("has an evaluation with other settings: examples {} -> 5", split)),
-            std::string::npos)
-      << refused.err;
+  EXPECT_HAS(refused.err, fmt::format("has an evaluation with other settings: examples {} -> 5", split));
   EXPECT_EQ(result(plain + "scores.json"), scores);
 }
 
@@ -121,7 +117,7 @@ TEST_F(EvaluateCommand, GoesOnWhereItStopped) {
   const ProgramRun rest =
       run_program("evaluate " + run() + " --limit 8 --batch-size 2 --output " + parts.string());
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
-  EXPECT_NE(rest.out.find("summaries there already: 3 of 8\n"), std::string::npos) << rest.out;
+  EXPECT_HAS(rest.out, "summaries there already: 3 of 8\n");
   EXPECT_EQ(read_bytes(parts / "predictions.jsonl"), predictions);
   EXPECT_EQ(read_bytes(parts / "scores.json"), read_bytes(whole / "scores.json"));
 }
@@ -130,7 +126,7 @@ TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 3").exit_code, 0);
   const ProgramRun more = run_program("evaluate " + run() + " --limit 6 --json");
   ASSERT_EQ(more.exit_code, 0) << more.err;
-  EXPECT_NE(more.err.find("summaries there already: 3 of 6, from "), std::string::npos) << more.err;
+  EXPECT_HAS(more.err, "summaries there already: 3 of 6, from ");
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --output " + file("six")).exit_code, 0);
   EXPECT_EQ(result("step_00000007-test-limit6/predictions.jsonl"),
             read_bytes(scratch_ / "six/predictions.jsonl"));
@@ -139,7 +135,7 @@ TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
 TEST_F(EvaluateCommand, WritesBesideTheRun) {
   const ProgramRun got = run_program("evaluate " + run() + " --checkpoint 7 --split validation --limit 2");
   ASSERT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_NE(got.out.find("rougeL"), std::string::npos);
+  EXPECT_HAS(got.out, "rougeL");
   EXPECT_NE(result("step_00000007-validation-limit2/scores.json"), "");
   // Paths as people type them, also from inside the run: the results are always in the run.
   const std::string inside = "cd " + run() + "/checkpoints/step_00000007 &&";
@@ -147,7 +143,7 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
     const ProgramRun again =
         run_program(std::string("evaluate ") + path + " --split validation --limit 2", inside);
     ASSERT_EQ(again.exit_code, 0) << path << again.err;
-    EXPECT_NE(again.out.find("summaries there already: 2 of 2\n"), std::string::npos) << path << again.out;
+    EXPECT_HAS(again.out, "summaries there already: 2 of 2\n") << path;
   }
   for (const char* name : {"val", "dev"}) {
     const ProgramRun again = run_program("evaluate " + run() + " --json --limit 2 --split " + name);
@@ -160,16 +156,13 @@ TEST_F(EvaluateCommand, WhereTheRunCannotBeWrittenOutputIsNamed) {
   fs::create_directory_symlink("/proc", fs::path(run()) / "evaluation");
   const ProgramRun got = run_program("evaluate " + run() + " --limit 1");
   EXPECT_EQ(got.exit_code, 74);
-  EXPECT_NE(got.err.find("where the run cannot be written, --output DIR takes the results"),
-            std::string::npos)
-      << got.err;
+  EXPECT_HAS(got.err, "where the run cannot be written, --output DIR takes the results");
 }
 
 TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
   const ProgramRun got = run_program("evaluate " + run() + " --split train --limit 4");
   ASSERT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_NE(got.out.find("no ROUGE: " + file("data/train.h5") + " holds no texts"), std::string::npos)
-      << got.out;
+  EXPECT_HAS(got.out, "no ROUGE: " + file("data/train.h5") + " holds no texts");
   const json scores = json::parse(result("step_00000007-train-limit4/scores.json"));
   EXPECT_EQ(scores.at("split"), "train");
   EXPECT_EQ(scores.at("examples"), 4);
@@ -200,9 +193,7 @@ TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
       fmt::format("evaluate {} --json --limit {} --max-new-tokens {}", run(), kExamples, kNewTokens));
   ASSERT_EQ(got.exit_code, 0) << got.err;
   EXPECT_EQ(json::parse(got.out).at("rouge_cut_documents"), cut);
-  EXPECT_NE(got.err.find(fmt::format("ROUGE {} of {} (document and 150 new tokens)", cut, kExamples)),
-            std::string::npos)
-      << got.err;
+  EXPECT_HAS(got.err, fmt::format("ROUGE {} of {} (document and 150 new tokens)", cut, kExamples));
 
   const ProgramRun summarized =
       run_program(fmt::format("summarize {} --batch-size 4 --max-new-tokens {} --input {}", run(), kNewTokens,
@@ -217,10 +208,8 @@ TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
     if (expected > 0) ++cut_lines;
   }
   EXPECT_FALSE(lines[0].contains("cut_tokens"));
-  EXPECT_NE(
-      summarized.err.find(fmt::format("{} of 6 documents cut to fit the context of 256 tokens", cut_lines)),
-      std::string::npos)
-      << summarized.err;
+  EXPECT_HAS(summarized.err,
+             fmt::format("{} of 6 documents cut to fit the context of 256 tokens", cut_lines));
 }
 
 TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
@@ -230,13 +219,12 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + run() + " --split holdout").exit_code, 64);
   const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
   EXPECT_EQ(no_data.exit_code, 65);
-  EXPECT_NE(no_data.err.find("there is no test.h5\" hint=\"--data is"), std::string::npos) << no_data.err;
+  EXPECT_HAS(no_data.err, "there is no test.h5\" hint=\"--data is");
   const ProgramRun slip = run_program("evaluate " + run() + " --data " + file("dta"));
-  EXPECT_NE(slip.err.find("did you mean --data " + file("data") + "?"), std::string::npos) << slip.err;
+  EXPECT_HAS(slip.err, "did you mean --data " + file("data") + "?");
   const ProgramRun over_data = run_program("evaluate " + run() + " --limit 1 --output " + file("data"));
   EXPECT_EQ(over_data.exit_code, 64);
-  EXPECT_NE(over_data.err.find("holds no evaluation, and has prepare.json, "), std::string::npos)
-      << over_data.err;
+  EXPECT_HAS(over_data.err, "holds no evaluation, and has prepare.json, ");
   EXPECT_EQ(run_program("evaluate " + run() + " --max-new-tokens 4000").exit_code, 64);
   const ProgramRun made =
       run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +
@@ -250,15 +238,13 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
   const auto expect_hint = [&] {
     const ProgramRun refused = run_program("evaluate " + run() + " --checkpoint best");
     EXPECT_EQ(refused.exit_code, 74) << refused.err;
-    EXPECT_NE(refused.err.find("hint=\"ripstop checkpoint verify " + checkpoint + " lists the damage"),
-              std::string::npos)
-        << refused.err;
+    EXPECT_HAS(refused.err, "hint=\"ripstop checkpoint verify " + checkpoint + " lists the damage");
   };
   const std::string manifest = read_bytes(fs::path(checkpoint) / "manifest.json");
   make_older(checkpoint);
   const ProgramRun older = run_program("evaluate " + run());
   EXPECT_EQ(older.exit_code, 74);
-  EXPECT_NE(older.err.find("was written by an older ripstop"), std::string::npos) << older.err;
+  EXPECT_HAS(older.err, "was written by an older ripstop");
   write_bytes(fs::path(checkpoint) / "manifest.json", manifest);
   std::string bytes = read_bytes(fs::path(checkpoint) / "rank_00000.h5");
   // The changed bytes include weights. Moments are not read.
@@ -274,7 +260,7 @@ TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
   const ProgramRun own = run_program("evaluate " + file("beams") + " --limit 3");
   EXPECT_EQ(own.exit_code, 0) << own.err;
   const std::string results = file("beams") + "/evaluation/step_00000007-test-limit3/";
-  EXPECT_NE(read_bytes(results + "settings.json").find("\"num_beams\": 3"), std::string::npos);
+  EXPECT_HAS(read_bytes(results + "settings.json"), "\"num_beams\": 3");
   // Options have the same effect on a run with greedy settings.
   const ProgramRun given =
       run_program("evaluate " + run() + " --limit 3 --num-beams 3 --no-repeat-ngram-size 3");
@@ -310,19 +296,18 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
        {"evaluate " + run() + " --limit 1", "summarize " + run() + " --input " + input}) {
     const ProgramRun noted = run_program(command + " --length-penalty 2 generation.top_k=5");
     EXPECT_EQ(noted.exit_code, 0) << command;
-    EXPECT_NE(noted.err.find("note: generation.length_penalty = 2.0 changes nothing"), std::string::npos)
-        << noted.err;
-    EXPECT_NE(noted.err.find("note: generation.top_k = 5 changes nothing"), std::string::npos) << noted.err;
+    EXPECT_HAS(noted.err, "note: generation.length_penalty = 2.0 changes nothing");
+    EXPECT_HAS(noted.err, "note: generation.top_k = 5 changes nothing");
     const ProgramRun other = run_program(command + " generation.validate_examples=3");
     EXPECT_EQ(other.exit_code, 64) << command;
-    EXPECT_NE(other.err.find("evaluate --limit"), std::string::npos) << other.err;
+    EXPECT_HAS(other.err, "evaluate --limit");
     EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
     for (const std::string twice :
          {"--max-new-tokens 5 generation.max_new_tokens=6", "--num-beams 5 generation.num_beams=6",
           "--do-sample generation.do_sample=false"}) {
       const ProgramRun refused = run_program(command + " " + twice);
       EXPECT_EQ(refused.exit_code, 64) << twice;
-      EXPECT_NE(refused.err.find("are one setting"), std::string::npos) << refused.err;
+      EXPECT_HAS(refused.err, "are one setting");
     }
     for (const std::string wrong : {"--num-beams 0", "--num-beams four", "--temperature 0", "--top-p 1.5",
                                     "--num-beams 2 --do-sample", "--min-new-tokens 13", "--max-new-tokens 0"})
@@ -348,7 +333,7 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
     const ProgramRun got = run_program(command + cut.string(), soon);
     ASSERT_EQ(got.exit_code, 75) << got.err;
     EXPECT_EQ(got.out, "") << "--json prints one document or nothing";
-    EXPECT_NE(got.err.find("stopped before its time limit"), std::string::npos) << got.err;
+    EXPECT_HAS(got.err, "stopped before its time limit");
     EXPECT_FALSE(fs::exists(cut / "scores.json"));
     const json loss = json::parse(read_bytes(cut / "loss.json"));
     EXPECT_TRUE(complete || loss.at("sequences") > sequences) << "each start adds a part";
@@ -360,8 +345,7 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   EXPECT_EQ(json::parse(read_bytes(cut / "loss.json")).at("complete"), true);
   const ProgramRun last = run_program(command + cut.string());
   ASSERT_EQ(last.exit_code, 0) << last.err;
-  EXPECT_NE(last.err.find(fmt::format("summaries there already: {} of", parts)), std::string::npos)
-      << last.err;
+  EXPECT_HAS(last.err, fmt::format("summaries there already: {} of", parts));
   EXPECT_EQ(read_bytes(cut / "scores.json"), read_bytes(fs::path(file("whole")) / "scores.json"));
   EXPECT_EQ(read_bytes(cut / "predictions.jsonl"), read_bytes(fs::path(file("whole")) / "predictions.jsonl"));
   EXPECT_FALSE(fs::exists(cut / "loss.json")) << "it is in scores.json";
@@ -378,7 +362,7 @@ TEST_F(EvaluateCommand, ASignalStopsIt) {
                           "/settings.json ]; do sleep 0.01; done\nkill -" + signal + " $!\nwait $!\n");
     const int status = std::system(("bash -c 'set -m; . " + file("start.sh") + "'").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 75) << signal << ": " << read_bytes(output + ".out");
-    EXPECT_NE(read_bytes(output + ".out").find("stopped on a signal"), std::string::npos);
+    EXPECT_HAS(read_bytes(output + ".out"), "stopped on a signal");
   }
 }
 

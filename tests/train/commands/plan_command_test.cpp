@@ -65,7 +65,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
     EXPECT_NE(line_of(text, name), "") << text;
     EXPECT_EQ(line_of(text, name), line_of(trained.out, std::string(name) + ":")) << name;
   }
-  EXPECT_NE(line_of(text, "data").find(" cut to 96 tokens"), std::string::npos) << text;
+  EXPECT_HAS(line_of(text, "data"), " cut to 96 tokens") << text;
 
   const MetricsLog log = read_metrics(run() / "metrics.jsonl");
   const DataUse& use = log.starts.at(0).data;
@@ -91,7 +91,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_NEAR(after["time"]["node_hours"], after["time"]["run_seconds"].get<double>() / 3600, 1e-9);
   EXPECT_TRUE(after["time"]["exposed_seconds"].is_null());
   EXPECT_TRUE(after["energy"]["kwh"].is_null());
-  EXPECT_NE(line_of(plan("train.epochs=3").out, "time").find("left at "), std::string::npos);
+  EXPECT_HAS(line_of(plan("train.epochs=3").out, "time"), "left at ");
   EXPECT_TRUE(plan_json("--ntasks-per-node 2")["time"].is_null());  // two ranks have another speed
 }
 
@@ -192,9 +192,8 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
   EXPECT_TRUE(steps["run"]["tokens"].is_null());
   const std::string slip = "data.directory=" + (scratch_ / "dta").string();
   const std::string near = (scratch_ / "data").string() + "?";
-  EXPECT_NE(plan(slip + " model.vocab_size=400").out.find("; did you mean data.directory=" + near),
-            std::string::npos);
-  EXPECT_NE(plan(slip).err.find("did you mean data.directory=" + near), std::string::npos);
+  EXPECT_HAS(plan(slip + " model.vocab_size=400").out, "; did you mean data.directory=" + near);
+  EXPECT_HAS(plan(slip).err, "did you mean data.directory=" + near);
   const Json epochs = plan_json("data.directory=/no/such/data model.vocab_size=400 checkpoint.keep=0");
   EXPECT_TRUE(epochs["run"]["steps"].is_null());
   EXPECT_TRUE(epochs["checkpoint"]["most_bytes"].is_null());
@@ -205,10 +204,10 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
 TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
   const ProgramRun nothing = plan("data.sequence_length=2");
   EXPECT_EQ(nothing.exit_code, 64) << nothing.out;
-  EXPECT_NE(nothing.err.find("nothing to learn"), std::string::npos) << nothing.err;
+  EXPECT_HAS(nothing.err, "nothing to learn");
   const ProgramRun warm_up = plan("schedule.warmup_steps=100000");
   EXPECT_EQ(warm_up.exit_code, 64) << warm_up.out;
-  EXPECT_NE(warm_up.err.find("steps that train.epochs come to"), std::string::npos) << warm_up.err;
+  EXPECT_HAS(warm_up.err, "steps that train.epochs come to");
 }
 
 // train refuses the tokenizer (65). plan needs none, so it prints a note.
@@ -222,10 +221,10 @@ TEST_F(PlanCommand, AnotherTokenizerIsANote) {
                              std::filesystem::copy_options::overwrite_existing);
   const ProgramRun noted = plan();
   EXPECT_EQ(noted.exit_code, 0) << noted.err;
-  EXPECT_NE(noted.out.find("note: train will refuse the data set: "), std::string::npos) << noted.out;
+  EXPECT_HAS(noted.out, "note: train will refuse the data set: ");
   EXPECT_EQ(run_program("train " + config()).exit_code, 65);
   std::filesystem::remove(scratch_ / "data/tokenizer.model");
-  EXPECT_NE(plan().out.find("note: train will refuse the data set: "), std::string::npos);
+  EXPECT_HAS(plan().out, "note: train will refuse the data set: ");
 }
 
 TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
@@ -256,7 +255,7 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
   const ProgramRun large =
       plan("--json train.micro_batch_sequences=32 train.recompute=none --ntasks-per-node 1 " + memory);
   EXPECT_EQ(large.exit_code, 78);
-  EXPECT_NE(large.err.find("these fit: "), std::string::npos) << large.err;
+  EXPECT_HAS(large.err, "these fit: ");
   const Json document = Json::parse(large.out);
   EXPECT_EQ(document["fits"], false);
   EXPECT_EQ(document["refused"]["micro_batch_sequences"], 32);

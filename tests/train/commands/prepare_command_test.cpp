@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/compressed_files.h"
+#include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 
 namespace ripstop {
@@ -32,7 +33,7 @@ class PrepareCommand : public testing::Test {
   void expect_refused(const std::string& arguments, int code, const std::string& what) const {
     const ProgramRun run = prepare(arguments);
     EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
-    EXPECT_NE(run.err.find(what), std::string::npos) << run.err;
+    EXPECT_HAS(run.err, what);
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
   }
   ScratchDirectory scratch_;
@@ -63,13 +64,13 @@ TEST_F(PrepareCommand, DamagedGzipIsRefusedByName) {
   const ProgramRun good = prepare("--vocab-size 350 --input " +
                                   write("train.jsonl.gz", first + read_bytes(scratch_ / "more.gz")));
   ASSERT_EQ(good.exit_code, 0) << good.err;
-  EXPECT_NE(good.out.find("train              450 "), std::string::npos) << good.out;
+  EXPECT_HAS(good.out, "train              450 ");
 }
 
 TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
   const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.err.find("prepare: encoding  26.4 KiB in "), std::string::npos) << run.err;
+  EXPECT_HAS(run.err, "prepare: encoding  26.4 KiB in ");
   // A time of 0s gives no rate.
   EXPECT_EQ(run.err.find("in 0s  "), std::string::npos) << run.err;
   // The time of training the tokenizer is not part of reading.
@@ -78,15 +79,14 @@ TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
   EXPECT_LT(run.err.find("prepare: reading text for the tokenizer  26.4 KiB in "), learns) << run.err;
   std::filesystem::remove_all(scratch_ / "out");
   const ProgramRun made = prepare("--source synthetic --examples 300 --vocab-size 350");
-  EXPECT_NE(made.err.find("prepare: encoding  300 examples in "), std::string::npos) << made.err;
+  EXPECT_HAS(made.err, "prepare: encoding  300 examples in ");
 }
 
 TEST_F(PrepareCommand, HelpSaysWhatIsReadAndHowSplitsAreTold) {
   const ProgramRun run = run_program("prepare --help");
   EXPECT_EQ(run.exit_code, 0);
-  EXPECT_NE(run.out.find(".jsonl, .json, .txt (also with .gz)"), std::string::npos) << run.out;
-  EXPECT_NE(run.out.find("begins or ends with val, valid or dev is validation, with test or eval it is test"),
-            std::string::npos);
+  EXPECT_HAS(run.out, ".jsonl, .json, .txt (also with .gz)");
+  EXPECT_HAS(run.out, "begins or ends with val, valid or dev is validation, with test or eval it is test");
 }
 
 // The table counts stored tokens; plan and train count tokens that predict another.
@@ -103,16 +103,15 @@ TEST_F(PrepareCommand, TheTokensOfAnEpochAreThoseOfPlan) {
                           "global_batch_sequences = 4\n[optimizer]\nlearning_rate = 1e-3\n");
   const ProgramRun plan = run_program("plan " + config);
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_NE(plan.out.find(" steps, " + tokens + "\n"), std::string::npos) << tokens << "\n" << plan.out;
+  EXPECT_HAS(plan.out, " steps, " + tokens + "\n") << tokens;
 }
 
 TEST_F(PrepareCommand, CompressedBytesAreCalledSo) {
   write_gzip(scratch_ / "train.jsonl.gz", pairs(300));
   const ProgramRun run = prepare("--vocab-size 350 --input " + file("train.jsonl.gz"));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.err.find("prepare: reading compressed text for the tokenizer  "), std::string::npos)
-      << run.err;
-  EXPECT_NE(run.err.find("prepare: encoding compressed text  "), std::string::npos) << run.err;
+  EXPECT_HAS(run.err, "prepare: reading compressed text for the tokenizer  ");
+  EXPECT_HAS(run.err, "prepare: encoding compressed text  ");
 }
 
 TEST_F(PrepareCommand, EachMistakeHasItsFix) {

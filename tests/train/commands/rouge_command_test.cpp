@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/data/compressed_files.h"
+#include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 
 namespace ripstop {
@@ -38,17 +39,14 @@ TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
   const std::string all = file("test.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"a b\"}\n");
   const ProgramRun refused = run_program("rouge --reference " + all + " --candidate " + predictions);
   EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_NE(refused.err.find("jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge"),
-            std::string::npos)
-      << refused.err;
+  EXPECT_HAS(refused.err, "jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge");
   const ProgramRun run = run_program("rouge --reference - --candidate " + predictions + " --json",
                                      "jq -c '{summary: .reference}' " + predictions + " |");
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.out.find("\"recall\": 0.5"), std::string::npos) << run.out;
+  EXPECT_HAS(run.out, "\"recall\": 0.5");
   const std::string hindi = file("hindi", "\u092f\u0939\n");
-  EXPECT_NE(
-      run_program("rouge --reference " + hindi + " --candidate " + hindi).err.find("note: 1 of 1 references"),
-      std::string::npos);
+  EXPECT_HAS(run_program("rouge --reference " + hindi + " --candidate " + hindi).err,
+             "note: 1 of 1 references");
 }
 
 // Scores of texts in two orders would look like results.
@@ -58,8 +56,7 @@ TEST_F(RougeCommand, IdsInAnotherOrderAreRefused) {
   const ProgramRun refused = run_program("rouge --reference " + one + " --candidate " +
                                          file("other", line("1") + line("3") + line("4")));
   EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_NE(refused.err.find("id 3 is text 3 of " + one + ", but text 2 of "), std::string::npos)
-      << refused.err;
+  EXPECT_HAS(refused.err, "id 3 is text 3 of " + one + ", but text 2 of ");
   for (const std::string& ids : {line("1") + line("\"b\"") + line("3"), line("7") + line("8") + line("9"),
                                  std::string("a\na\na\n"), line("null") + line("\"b\"") + line("3")})
     EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + file("same", ids)).exit_code, 0)
@@ -69,13 +66,13 @@ TEST_F(RougeCommand, IdsInAnotherOrderAreRefused) {
 TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
   const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
   EXPECT_EQ(both.exit_code, 64);
-  EXPECT_NE(both.err.find("hint=\"save one of them first"), std::string::npos) << both.err;
+  EXPECT_HAS(both.err, "hint=\"save one of them first");
   const std::string line = file("a", "{\"summary\": \"a\", \"reference\": \"a\"}\n");
   for (const char* piped : {"-", "/dev/stdin"}) {
     const ProgramRun read_twice =
         run_program("rouge --compare " + line + " " + piped + " --resamples 9", "cat " + line + " |");
     EXPECT_EQ(read_twice.exit_code, 64) << piped;
-    EXPECT_NE(read_twice.err.find("--compare reads its files twice"), std::string::npos) << read_twice.err;
+    EXPECT_HAS(read_twice.err, "--compare reads its files twice");
   }
 }
 
@@ -90,7 +87,7 @@ TEST_F(RougeCommand, ReadsGzip) {
   const ProgramRun refused =
       run_program("rouge --reference " + file("reference", "a\n") + " --candidate " + file("cut.gz", cut));
   EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_NE(refused.err.find("cut.gz: damaged gzip"), std::string::npos) << refused.err;
+  EXPECT_HAS(refused.err, "cut.gz: damaged gzip");
 }
 
 TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
@@ -149,13 +146,11 @@ TEST_F(RougeCommand, ComparesTwoEvaluations) {
   EXPECT_EQ(whole.out.substr(0, whole.out.find(" to ")),
             "                 A         B     B - A   95 % interval\n"
             "rouge1      0.0000    0.3333   +0.3333   +0.2333");
-  EXPECT_NE(whole.out.find(
-                "paired bootstrap of documents (Koehn 2004), percentile interval, 10000 resamples, seed 1\n"),
-            std::string::npos)
-      << whole.out;
+  EXPECT_HAS(whole.out,
+             "paired bootstrap of documents (Koehn 2004), percentile interval, 10000 resamples, seed 1\n");
   const ProgramRun other = run_program(compare + file("other", others));
   EXPECT_EQ(other.exit_code, 65);
-  EXPECT_NE(other.err.find("text 40 has another reference in"), std::string::npos) << other.err;
+  EXPECT_HAS(other.err, "text 40 has another reference in");
   EXPECT_EQ(run_program(compare + b + " " + b).exit_code, 64);
   EXPECT_EQ(run_program(compare + b + " --candidate " + b).exit_code, 64);
 }
@@ -164,7 +159,7 @@ TEST_F(RougeCommand, RefusesWhatDoesNotFit) {
   const std::string one = file("one", "a\n"), two = file("two", "a\nb\n"), bad = file("bad", "\xFF\n");
   const ProgramRun counts = run_program("rouge --reference " + one + " --candidate " + two);
   EXPECT_EQ(counts.exit_code, 65);
-  EXPECT_NE(counts.err.find(one + " has 1 text, " + two + " has 2 texts"), std::string::npos) << counts.err;
+  EXPECT_HAS(counts.err, one + " has 1 text, " + two + " has 2 texts");
   EXPECT_EQ(counts.out, "");
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + bad).exit_code, 65);
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate /absent").exit_code, 65);

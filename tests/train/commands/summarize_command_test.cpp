@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/data/compressed_files.h"
+#include "tests/expect_has.h"
 #include "tests/train/commands/random_run.h"
 
 namespace ripstop {
@@ -71,7 +72,7 @@ TEST_F(SummarizeCommand, ATextFileIsOneDocument) {
   EXPECT_EQ(lines_of(run_program("summarize " + run() + " --input " + objects).out).size(), 2U);
   const ProgramRun bytes = run_program("summarize " + run() + " --input " + write("latin.txt", "caf\xe9\n"));
   EXPECT_EQ(bytes.exit_code, 65);
-  EXPECT_NE(bytes.err.find("latin.txt:1: "), std::string::npos) << bytes.err;
+  EXPECT_HAS(bytes.err, "latin.txt:1: ");
 }
 
 // An existing output is not replaced without --force.
@@ -81,12 +82,12 @@ TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   const std::string words = "summarize " + run() + " --input " + input + " --output " + output;
   const ProgramRun kept = run_program(words);
   EXPECT_EQ(kept.exit_code, 64);
-  EXPECT_NE(kept.err.find("exists already"), std::string::npos) << kept.err;
+  EXPECT_HAS(kept.err, "exists already");
   EXPECT_EQ(read_bytes(output), "summaries\n");
   const ProgramRun replaced = run_program(words + " --force");
   ASSERT_EQ(replaced.exit_code, 0) << replaced.err;
   EXPECT_EQ(lines_of(read_bytes(output)).size(), 2u);
-  EXPECT_NE(replaced.err.find("1 of 2 documents empty or null"), std::string::npos) << replaced.err;
+  EXPECT_HAS(replaced.err, "1 of 2 documents empty or null");
 }
 
 // At a terminal, summarize prompts for documents and answers each line at once.
@@ -115,38 +116,33 @@ TEST_F(SummarizeCommand, RefusesBadLines) {
   const std::string bad = write("bad.jsonl", "{\"document\": \"fine\"}\n{\"text\": \"not\"}\n");
   const ProgramRun got = run_program("summarize " + run() + " --input " + bad + " --output " + file("none"));
   EXPECT_EQ(got.exit_code, 65);
-  EXPECT_NE(got.err.find("bad.jsonl:2: no field 'document'"), std::string::npos) << got.err;
+  EXPECT_HAS(got.err, "bad.jsonl:2: no field 'document'");
   EXPECT_FALSE(fs::exists(file("none")));
   EXPECT_EQ(run_program("summarize " + run() + " --input " + file("absent")).exit_code, 65);
   const ProgramRun same = run_program("summarize " + run() + " --input " + bad + " --output " + bad);
   EXPECT_EQ(same.exit_code, 64);
-  EXPECT_NE(same.err.find("are the same file"), std::string::npos) << same.err;
+  EXPECT_HAS(same.err, "are the same file");
   EXPECT_EQ(run_program("summarize " + run() + " --template 'no place'", "echo '{\"document\": \"d\"}' |")
                 .exit_code,
             64);
   EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
   const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
   EXPECT_EQ(piped.exit_code, 65);
-  EXPECT_NE(
-      piped.err.find("not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document"),
-      std::string::npos)
-      << piped.err;
-  EXPECT_NE(piped.err.find("jq -nc --rawfile d FILE '{document: $d}'"), std::string::npos) << piped.err;
+  EXPECT_HAS(piped.err, "not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document");
+  EXPECT_HAS(piped.err, "jq -nc --rawfile d FILE '{document: $d}'");
   for (const auto& [word, hint] : {std::pair(bad, "ripstop summarize PATH --input " + bad),
                                    std::pair(file("data"), "ripstop evaluate PATH --data " + file("data")),
                                    std::pair(run(), std::string("give one model at a time"))}) {
     const ProgramRun words = run_program("summarize " + run() + " " + word);
     EXPECT_EQ(words.exit_code, 64);
-    EXPECT_NE(words.err.find(hint + "\"\n"), std::string::npos) << words.err;
+    EXPECT_HAS(words.err, hint + "\"\n");
   }
   const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
-  EXPECT_NE(array.err.find("array"), std::string::npos) << array.err;
+  EXPECT_HAS(array.err, "array");
   const ProgramRun nowhere =
       run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
   EXPECT_EQ(nowhere.exit_code, 64);
-  EXPECT_NE(nowhere.err.find("there is no directory " + file("no/such") + "\" hint=\"mkdir -p "),
-            std::string::npos)
-      << nowhere.err;
+  EXPECT_HAS(nowhere.err, "there is no directory " + file("no/such") + "\" hint=\"mkdir -p ");
   // The run is checked before standard input is read.
   EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
 }

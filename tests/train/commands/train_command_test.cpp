@@ -1,6 +1,7 @@
 // Refusals of `ripstop train` after it read its config, and the changes that a resumed run may make.
 #include <gtest/gtest.h>
 
+#include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 #include "train/report/metrics.h"
 
@@ -37,7 +38,7 @@ class TrainCommand : public testing::Test {
     const ProgramRun result = train(overrides);
     EXPECT_EQ(result.exit_code, code) << overrides << "\n" << result.err;
     EXPECT_EQ(result.err.rfind("FATAL code=", 0), 0u) << result.err;
-    EXPECT_NE(result.err.find(what), std::string::npos) << overrides << "\n" << result.err;
+    EXPECT_HAS(result.err, what) << overrides;
     EXPECT_EQ(read_bytes(run() / "metrics.jsonl"), before) << overrides;
   }
   // The steps in metrics.jsonl, in order: a repeated or missing step shows.
@@ -55,9 +56,9 @@ TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
   const ProgramRun more =
       train("train.steps=4 log.every_steps=1 checkpoint.keep=1 train.micro_batch_sequences=1");
   EXPECT_EQ(more.exit_code, 0) << more.err;
-  EXPECT_NE((more.out + more.err).find("train.steps: 2 -> 4"), std::string::npos) << more.out << more.err;
+  EXPECT_HAS(more.out + more.err, "train.steps: 2 -> 4");
   EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4}));
-  EXPECT_NE(read_bytes(run() / "config.toml").find("steps = 4"), std::string::npos);
+  EXPECT_HAS(read_bytes(run() / "config.toml"), "steps = 4");
 }
 
 TEST_F(TrainCommand, AllowedChangesNeedTheOptionOnce) {
@@ -76,20 +77,19 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
   const ProgramRun plan = run_program("plan " + config + words),
                    json = run_program("plan --json " + config + words);
   EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("continues       " + source + ", step 2\n"), std::string::npos) << plan.out;
-  EXPECT_NE(json.out.find("\"continues\": \"" + source + "\""), std::string::npos) << json.out;
-  EXPECT_NE(plan.out.find("schedule "), std::string::npos) << plan.out;
+  EXPECT_HAS(plan.out, "continues       " + source + ", step 2\n");
+  EXPECT_HAS(json.out, "\"continues\": \"" + source + "\"");
+  EXPECT_HAS(plan.out, "schedule ");
   const ProgramRun none = run_program("plan " + config + words + " train.steps=2"),
                    fewer = run_program("plan " + config + " train.steps=1 --rank-flops 1G"),
                    more = run_program("plan " + config + " train.steps=4 --rank-flops 1G");
-  EXPECT_NE(none.out.find("has done 2 steps, and the new run has 2 in all: give more"), std::string::npos)
-      << none.out;
-  EXPECT_NE(fewer.out.find("train will refuse to go on with"), std::string::npos) << fewer.out;
-  EXPECT_NE(fewer.out.find(" a step, "), std::string::npos) << fewer.out;
+  EXPECT_HAS(none.out, "has done 2 steps, and the new run has 2 in all: give more");
+  EXPECT_HAS(fewer.out, "train will refuse to go on with");
+  EXPECT_HAS(fewer.out, " a step, ");
   EXPECT_EQ(fewer.out.find(" node-hours"), std::string::npos) << "a run that cannot go on takes no time";
-  EXPECT_NE(more.out.find(" node-hours"), std::string::npos) << more.out;
+  EXPECT_HAS(more.out, " node-hours");
   const ProgramRun other = run_program("plan " + config + words + " data.pack=false");
-  EXPECT_NE(other.out.find("train will refuse to go on with " + source), std::string::npos) << other.out;
+  EXPECT_HAS(other.out, "train will refuse to go on with " + source);
   EXPECT_EQ(
       run_program("plan " + config + " run.directory=" + fresh + " run.continue_from=nowhere").exit_code, 64);
   EXPECT_EQ(run_program("train " + config + words).exit_code, 0);
@@ -100,9 +100,9 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
 TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   const ProgramRun again = train("");
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_NE(again.out.find("done already: give more train.steps"), std::string::npos) << again.out;
+  EXPECT_HAS(again.out, "done already: give more train.steps");
   const std::string directory = run().string();
-  EXPECT_NE(again.out.find("next:\n  ripstop evaluate " + directory + " "), std::string::npos) << again.out;
+  EXPECT_HAS(again.out, "next:\n  ripstop evaluate " + directory + " ");
   for (const char* of_a_run : {"planned / measured", "plan for", "resumes"})
     EXPECT_EQ(again.out.find(of_a_run), std::string::npos) << again.out;
   // With more steps the run goes on.
@@ -110,7 +110,7 @@ TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
   EXPECT_EQ(more.out.find("done already"), std::string::npos);
   for (const char* at_the_end :
        {"planned / measured", "best: step 3 with loss ", "\nnext:\n  ripstop evaluate "})
-    EXPECT_NE(more.out.find(at_the_end), std::string::npos) << more.out;
+    EXPECT_HAS(more.out, at_the_end);
 }
 
 // train waits for a pipe without a writer until a signal stops it.
@@ -130,7 +130,7 @@ TEST_F(TrainCommand, AConfigFromAPipeIsReadAndTheWaitForItCanBeStopped) {
   const ProgramRun read = run_program("train " + pipe + " run.directory=" + run().string(),
                                       "{ cat " + config + " >" + pipe + " & } ; timeout -k 5 600");
   EXPECT_EQ(read.exit_code, 0) << read.err;
-  EXPECT_NE(read.out.find("done already"), std::string::npos) << read.out;
+  EXPECT_HAS(read.out, "done already");
 }
 
 TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesIt) {
@@ -159,7 +159,7 @@ TEST_F(TrainCommand, AnotherTokenizerBesideTheTrainingSetIsRefusedWithoutValidat
   const ProgramRun fresh = run_program("train " + (made_ / "config.toml").string() + set +
                                        " run.directory=" + (scratch_ / "fresh").string());
   EXPECT_EQ(fresh.exit_code, 65) << fresh.err;
-  EXPECT_NE(fresh.err.find("prepare the data set again with --tokenizer"), std::string::npos) << fresh.err;
+  EXPECT_HAS(fresh.err, "prepare the data set again with --tokenizer");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "fresh"));
 }
 
@@ -178,15 +178,13 @@ TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   const std::string copied = "train " + (run() / "config.toml").string();
   const ProgramRun refused = run_program(copied + " train.steps=3");
   EXPECT_EQ(refused.exit_code, 64) << refused.out;
-  EXPECT_NE(refused.err.find("add run.directory=" + run().string()), std::string::npos) << refused.err;
+  EXPECT_HAS(refused.err, "add run.directory=" + run().string());
   EXPECT_EQ(read_metrics(made_ / "run" / "metrics.jsonl").steps.size(), 2U);
   // Messages use the name of the copy, although its config has the old one.
   const ProgramRun differs = run_program("train " + (made_ / "config.toml").string() +
                                          " run.seed=2 run.directory=" + run().string());
   EXPECT_EQ(differs.exit_code, 64) << differs.err;
-  EXPECT_NE(differs.err.find(run().string() + " was begun with another config: run.seed: 1 -> 2"),
-            std::string::npos)
-      << differs.err;
+  EXPECT_HAS(differs.err, run().string() + " was begun with another config: run.seed: 1 -> 2");
   for (const std::filesystem::path& directory : {run(), made_ / "run"}) {
     const ProgramRun meant = run_program(copied + " train.steps=3 run.directory=" + directory.string());
     EXPECT_EQ(meant.exit_code, 0) << meant.err;
@@ -198,10 +196,8 @@ TEST_F(TrainCommand, ANewRunByTheConfigOfAnotherIsNoted) {
   const std::string config = (run() / "config.toml").string(), fresh = (scratch_ / "rnu").string();
   const ProgramRun begun = run_program("train " + config + " run.directory=" + fresh);
   EXPECT_EQ(begun.exit_code, 0) << begun.err;
-  EXPECT_NE(begun.out.find("note: " + config + " is the config of the run in " + run().string() +
-                           ", which stays as it is: a new run begins in " + fresh),
-            std::string::npos)
-      << begun.out;
+  EXPECT_HAS(begun.out, "note: " + config + " is the config of the run in " + run().string() +
+                            ", which stays as it is: a new run begins in " + fresh);
   // No note if no run begins.
   const std::string taken = (scratch_ / "taken").string();
   write_bytes(scratch_ / "taken/src/a.py", "");
@@ -218,10 +214,8 @@ TEST_F(TrainCommand, ALostLogIsSaidOnce) {
     if (is_there) write_bytes(run() / "metrics.jsonl", "");
     const ProgramRun more = train(is_there ? "train.steps=4" : "train.steps=3");
     EXPECT_EQ(more.exit_code, 0) << more.err;
-    EXPECT_NE(more.out.find("warning: " + (run() / "metrics.jsonl").string() +
-                            (is_there ? " is empty" : " is missing") + ": the log begins again here"),
-              std::string::npos)
-        << more.out;
+    EXPECT_HAS(more.out, "warning: " + (run() / "metrics.jsonl").string() +
+                             (is_there ? " is empty" : " is missing") + ": the log begins again here");
     EXPECT_EQ(steps(), (std::vector<int64_t>{is_there ? 4 : 3}));
   }
   EXPECT_EQ(train("train.steps=5").out.find("the log begins again"), std::string::npos);
@@ -232,9 +226,7 @@ TEST_F(TrainCommand, ADirectoryOfOtherThingsIsRefused) {
   const ProgramRun result =
       run_program("train " + (made_ / "config.toml").string() + " run.directory=" + data);
   EXPECT_EQ(result.exit_code, 64) << result.err;
-  EXPECT_NE(result.err.find("run.directory " + data + " is not a run directory, and has prepare.json"),
-            std::string::npos)
-      << result.err;
+  EXPECT_HAS(result.err, "run.directory " + data + " is not a run directory, and has prepare.json");
   EXPECT_FALSE(std::filesystem::exists(made_ / "data/checkpoints"));
 }
 
@@ -298,9 +290,7 @@ TEST_F(TrainCommand, ProfiledStepsBeyondTheEpochsAreANote) {
   const ProgramRun result = train("run.directory=" + (scratch_ / "epochs").string() +
                                   " train.global_batch_sequences=64 run.profile_steps=1-100000");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.out.find("note: run.profile_steps ends at step 100000, train.epochs come to "),
-            std::string::npos)
-      << result.out;
+  EXPECT_HAS(result.out, "note: run.profile_steps ends at step 100000, train.epochs come to ");
 }
 
 }  // namespace

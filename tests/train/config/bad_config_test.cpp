@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "tests/expect_has.h"
 #include "tests/train/commands/run_program.h"
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/machine/machine.h"
@@ -47,8 +48,8 @@ class BadConfig : public testing::Test {
       EXPECT_EQ(result.out, "") << verb << arguments;
       const std::regex one_line("FATAL code=[0-9]+ rank=0 step=[^ ]+ what=\"[^\n]*\"( hint=\"[^\n]+\")?\n");
       EXPECT_TRUE(std::regex_match(result.err, one_line)) << result.err;
-      EXPECT_NE(result.err.find(what), std::string::npos) << verb << arguments << "\n" << result.err;
-      EXPECT_NE(result.err.find(hint), std::string::npos) << verb << arguments << "\n" << result.err;
+      EXPECT_HAS(result.err, what) << verb << arguments;
+      EXPECT_HAS(result.err, hint) << verb << arguments;
       EXPECT_FALSE(std::filesystem::exists(run())) << verb << arguments;
     }
   }
@@ -127,7 +128,7 @@ TEST_F(BadConfig, Adapters) {
   // Mistakes that only the model shows. Only plan, because train would look at its data first.
   const ProgramRun large = run_program("plan " + with_lora("rank = 5\nalpha = 4\n"));
   EXPECT_EQ(large.exit_code, 64);
-  EXPECT_NE(large.err.find("lora.rank is 5, k_proj is [4, 8]"), std::string::npos) << large.err;
+  EXPECT_HAS(large.err, "lora.rank is 5, k_proj is [4, 8]");
   EXPECT_EQ(std::count(large.err.begin(), large.err.end(), '\n'), 1) << large.err;
 }
 
@@ -136,7 +137,7 @@ TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
   const ProgramRun bare = run_program(plan + "80");
   EXPECT_EQ(bare.exit_code, 64);
-  EXPECT_NE(bare.err.find("did you mean --device-memory 80GiB?"), std::string::npos) << bare.err;
+  EXPECT_HAS(bare.err, "did you mean --device-memory 80GiB?");
   EXPECT_EQ(run_program(plan + "much").exit_code, 64);
   EXPECT_EQ(run_program(plan + "1KiB").exit_code, 78);
   for (const auto& [text, bytes] : {std::pair<const char*, int64_t>{"80GiB", 80LL << 30},
@@ -157,8 +158,7 @@ TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
   EXPECT_EQ(run_program(plan + "4GiB --device cuda").exit_code, 0);
   const ProgramRun tight = run_program(plan + "2GiB --device cuda");
   EXPECT_EQ(tight.exit_code, 78);
-  EXPECT_NE(tight.err.find("a rank of 2.0 GiB, of which CUDA's libraries take 3.0 GiB"), std::string::npos)
-      << tight.err;
+  EXPECT_HAS(tight.err, "a rank of 2.0 GiB, of which CUDA's libraries take 3.0 GiB");
 }
 
 // Ranks of a node share its cores. The number of threads matters, because workspaces grow with it.
@@ -196,8 +196,8 @@ TEST_F(BadConfig, MeshThatDoesNotFitTheRanks) {
   const ProgramRun result =
       run_program("plan " + config_with("mesh.fsdp=4") + " mesh.tensor=2 --nodes 1 --ntasks-per-node 6");
   EXPECT_EQ(result.exit_code, 78) << result.err;
-  EXPECT_NE(result.err.find("fsdp 4 x tensor 2"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("6"), std::string::npos) << result.err;
+  EXPECT_HAS(result.err, "fsdp 4 x tensor 2");
+  EXPECT_HAS(result.err, "6");
 }
 
 TEST_F(BadConfig, BatchThatDoesNotDivideIsAccepted) {

@@ -94,7 +94,7 @@ TEST_F(EvaluationDirectory, IsMadeAndTakenAgain) {
   write_scores();
   write_predictions(place_, 3);
   const std::string settings = read_bytes(place_ / "settings.json");
-  EXPECT_NE(settings.find("\"max_new_tokens\": 64"), std::string::npos) << settings;
+  EXPECT_HAS(settings, "\"max_new_tokens\": 64");
   EXPECT_EQ(refusal(kUsual), "");
   EXPECT_EQ(PredictionFile(place_).count(), 3);
   EXPECT_EQ(read_bytes(place_ / "settings.json"), settings);
@@ -122,14 +122,14 @@ TEST_F(EvaluationDirectory, OfOtherSettingsIsRefused) {
 
 TEST_F(EvaluationDirectory, OfOtherProgramsIsRefused) {
   write_bytes(place_ / "settings.json", "{\"editor.tabSize\": 2}\n");
-  EXPECT_NE(refusal(kUsual).find("ripstop evaluate did not write"), std::string::npos);
+  EXPECT_HAS(refusal(kUsual), "ripstop evaluate did not write");
   write_bytes(place_ / "settings.json", "no JSON");
-  EXPECT_NE(refusal(kUsual).find("ripstop evaluate did not write"), std::string::npos);
+  EXPECT_HAS(refusal(kUsual), "ripstop evaluate did not write");
   fs::remove(place_ / "settings.json");
   EXPECT_EQ(refusal(kUsual), "");
   fs::remove(place_ / "settings.json");
   write_scores();
-  EXPECT_NE(refusal(kUsual).find("no settings.json"), std::string::npos);
+  EXPECT_HAS(refusal(kUsual), "no settings.json");
 }
 
 // A user's mistake may name a data set: `--output data/xsum`.
@@ -155,7 +155,7 @@ TEST_F(EvaluationDirectory, AmongTheCheckpointsOfARunIsRefused) {
   write_bytes(scratch_ / "run/checkpoints/step_00000040/manifest.json", "{}");
   for (const char* name : {"checkpoints/step_00000040/evaluation", "checkpoints/here", "checkpoints"}) {
     place_ = scratch_ / "run" / name;
-    EXPECT_NE(refusal(kUsual).find("among the checkpoints of a run"), std::string::npos) << name;
+    EXPECT_HAS(refusal(kUsual), "among the checkpoints of a run") << name;
   }
   place_ = scratch_ / "run/evaluation/here";
   EXPECT_EQ(refusal(kUsual), "");
@@ -186,7 +186,7 @@ TEST_F(EvaluationDirectory, ThatIsARunADataSetOrAModelIsRefused) {
 TEST_F(EvaluationDirectory, BelowAFileIsRefused) {
   write_bytes(scratch_ / "file", "");
   place_ = scratch_ / "file";
-  EXPECT_NE(refusal(kUsual).find("is not a directory"), std::string::npos);
+  EXPECT_HAS(refusal(kUsual), "is not a directory");
   place_ = scratch_ / "file/inside/it";
   EXPECT_EQ(refusal(kUsual),
             place_.string() + " cannot be made: " + (scratch_ / "file").string() + " is not a directory");

@@ -4,6 +4,7 @@
 
 #include "data/text/text_lines.h"
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -110,10 +111,8 @@ TEST_F(PredictionFileTest, KeepsACopyOfWhatItDrops) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", edited);
     const PredictionFile file = open();
     EXPECT_EQ(file.count(), 1);
-    EXPECT_NE(
-        file.note().find("line 2 was changed or removed after it was written: the lines before it are kept"),
-        std::string::npos)
-        << file.note();
+    EXPECT_HAS(file.note(),
+               "line 2 was changed or removed after it was written: the lines before it are kept");
     EXPECT_TRUE(file.note().ends_with(std::string(" is ") + name)) << file.note();
     EXPECT_EQ(text(), whole.substr(0, line));
     EXPECT_EQ(read_bytes(scratch_ / "evaluation" / name), edited);
@@ -134,7 +133,7 @@ TEST_F(PredictionFileTest, FindsAnEditedText) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", edited);
     const PredictionFile file = open();
     EXPECT_EQ(file.count(), 2) << word;
-    EXPECT_NE(file.note().find("line 3 was changed"), std::string::npos) << file.note();
+    EXPECT_HAS(file.note(), "line 3 was changed");
   }
   // A word moves from one text to the next, which keeps all letters in order.
   write_bytes(scratch_ / "evaluation/predictions.jsonl", whole);

@@ -8,6 +8,7 @@
 #include "data/dataset/token_dataset_writer.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/data/small_dataset.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 namespace {
@@ -30,7 +31,7 @@ TEST(EvaluationScores, EveryNumberIsOverTheSameExamples) {
   EXPECT_EQ(json::parse(to_json(scores)).at("examples"), 98);
   EXPECT_EQ(to_text(scores).find("loss 2.0000, perplexity 7.389 over 4 targets of 98 test examples\n"), 0u)
       << to_text(scores);
-  EXPECT_NE(to_text(scores).find("means over 98 examples\n"), std::string::npos);
+  EXPECT_HAS(to_text(scores), "means over 98 examples\n");
 
   scores.examples = 1;
   scores.rouge = {};
@@ -41,19 +42,18 @@ TEST(EvaluationScores, EveryNumberIsOverTheSameExamples) {
   EXPECT_EQ(limited.at("split_examples"), 98);
   EXPECT_EQ(limited.at("targets"), 1);
   EXPECT_EQ(limited.at("rouge1").at("recall"), 1.0);
-  EXPECT_NE(to_text(scores).find("over 1 target of the first 1 of 98 test examples\n"), std::string::npos)
-      << to_text(scores);
-  EXPECT_NE(to_text(scores).find("means over 1 example\n"), std::string::npos);
+  EXPECT_HAS(to_text(scores), "over 1 target of the first 1 of 98 test examples\n");
+  EXPECT_HAS(to_text(scores), "means over 1 example\n");
 }
 
 TEST(EvaluationScores, AHugePerplexityIsShortAndJsonStaysValid) {
   const std::string huge = to_text(scores_of(300));
-  EXPECT_NE(huge.find("loss 300.0000, perplexity 1.9e+130 over"), std::string::npos) << huge;
+  EXPECT_HAS(huge, "loss 300.0000, perplexity 1.9e+130 over");
   EXPECT_EQ(json::parse(to_json(scores_of(300))).at("perplexity"), std::exp(300.0));
   const json infinite = json::parse(to_json(scores_of(1000)));
   EXPECT_EQ(infinite.at("loss"), 1000);
   EXPECT_TRUE(infinite.at("perplexity").is_null());
-  EXPECT_NE(to_text(scores_of(1000)).find("perplexity inf over"), std::string::npos);
+  EXPECT_HAS(to_text(scores_of(1000)), "perplexity inf over");
   EXPECT_TRUE(json::parse(to_json(scores_of(std::nan("")))).at("loss").is_null());
 }
 
@@ -64,7 +64,7 @@ TEST(EvaluationScores, NothingIsNotZero) {
   for (const char* key : {"loss", "perplexity", "rouge1", "rouge2", "rougeL", "rouge_cut_documents"})
     EXPECT_TRUE(nothing.at(key).is_null()) << key;
   for (const auto& [key, share] : nothing.at("degenerate").items()) EXPECT_TRUE(share.is_null()) << key;
-  EXPECT_NE(to_text(scores).find("no ROUGE: there are no texts\n"), std::string::npos);
+  EXPECT_HAS(to_text(scores), "no ROUGE: there are no texts\n");
 }
 
 TEST(EvaluationScores, EachPredictionHasItsScores) {
@@ -84,10 +84,8 @@ TEST(EvaluationScores, EachPredictionHasItsScores) {
   EXPECT_EQ(document.at("rouge1").at("fmeasure"), 0.5);
   EXPECT_EQ(document.at("degenerate"),
             json::parse(R"({"at_limit":0.5,"empty":0.5,"repeats":0.0,"copies":0.0})"));
-  EXPECT_NE(
-      to_text(scores).find("summaries that ended at max_new_tokens: 1; empty: 1; with four words twice: 0"),
-      std::string::npos)
-      << to_text(scores);
+  EXPECT_HAS(to_text(scores),
+             "summaries that ended at max_new_tokens: 1; empty: 1; with four words twice: 0");
 }
 
 // An example has BOS, a document, a separator of one token, a summary of two tokens, and EOS.

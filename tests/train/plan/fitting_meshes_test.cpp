@@ -83,11 +83,9 @@ TEST(FittingMeshes, TheLeastMemoryIsThatOfTheMeshBesideIt) {
   const PlanTooLarge error = refusal_of(config, target_of(2, 1 << 20));
   const FittingMesh& least = error.fitting().least;
   EXPECT_EQ(least.mesh.ranks(), 2);
-  EXPECT_NE(error.hint().find("with 2 ranks as now, " + least.mesh.to_text() +
-                              " with micro_batch_sequences " + std::to_string(least.micro_batch_sequences) +
-                              " and recompute full needs " + bytes_text(least.bytes)),
-            std::string::npos)
-      << error.hint();
+  EXPECT_HAS(error.hint(), "with 2 ranks as now, " + least.mesh.to_text() + " with micro_batch_sequences " +
+                               std::to_string(least.micro_batch_sequences) + " and recompute full needs " +
+                               bytes_text(least.bytes));
   // The hint's mesh with the hint's memory fits, and with less it does not.
   EXPECT_EQ(least.recompute, Recompute::kFull);
   const RunConfig named = parsed(kSmallest, {"mesh.fsdp=" + std::to_string(least.mesh.fsdp),
@@ -117,8 +115,7 @@ TEST(FittingMeshes, NodesAreWhole) {
   const PlanTooLarge error = refusal_of(config, target_of(2, memory, 2));
   ASSERT_TRUE(error.fitting().more_ranks.has_value());
   EXPECT_EQ(error.fitting().more_ranks->mesh.ranks(), 4);
-  EXPECT_NE(error.hint().find(" would fit (--nodes 2 --ntasks-per-node 2): "), std::string::npos)
-      << error.hint();
+  EXPECT_HAS(error.hint(), " would fit (--nodes 2 --ntasks-per-node 2): ");
 }
 
 // Nodes of three ranks can hold no tensor group that helps, so the hint names nodes of another size.

@@ -43,9 +43,7 @@ TEST(RunLengthTest, EveryLineThatIsKnown) {
   EXPECT_FALSE(length.seconds().has_value());
   length.speed = RunSpeed{.tokens_per_second = 2, .tokens_seen = 200, .source = "measured"};
   EXPECT_EQ(length.seconds(), 200);
-  EXPECT_NE(text_of(config, length).find("time: 3m20s left at 2 tok/s, 7.32 s a step, measured\n"),
-            std::string::npos)
-      << text_of(config, length);
+  EXPECT_HAS(text_of(config, length), "time: 3m20s left at 2 tok/s, 7.32 s a step, measured\n");
 }
 
 TEST(RunLengthTest, ValidationsThatBeginOrEndARunAreSaid) {
@@ -83,15 +81,12 @@ TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
   SetData& set = length.data->sets.front();
   set.cut_documents = 1;
   set.cut_summaries = 2;
-  EXPECT_NE(text_of(config, length)
-                .find("data: 786 examples, 1 document cut to 256 tokens, 2 summaries longer than "
-                      "data.sequence_length 256 lose the end, 25% of"),
-            std::string::npos)
-      << text_of(config, length);
-  EXPECT_NE(text_of(config, length).find("checkpoint: 1.0 MiB; checkpoint.keep = 0 keeps all of them\n"),
-            std::string::npos);
+  EXPECT_HAS(text_of(config, length),
+             "data: 786 examples, 1 document cut to 256 tokens, 2 summaries longer than "
+             "data.sequence_length 256 lose the end, 25% of");
+  EXPECT_HAS(text_of(config, length), "checkpoint: 1.0 MiB; checkpoint.keep = 0 keeps all of them\n");
   set.cut_documents = set.cut_summaries = set.cut_tokens = 0;
-  EXPECT_NE(text_of(config, length).find("data: 786 examples, none is cut\n"), std::string::npos);
+  EXPECT_HAS(text_of(config, length), "data: 786 examples, none is cut\n");
 }
 
 TEST(RunLengthTest, WithoutADataSetNothingIsInvented) {

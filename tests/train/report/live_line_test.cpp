@@ -1,4 +1,5 @@
 #include "train/report/live_line.h"
+#include "tests/expect_has.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -126,7 +127,7 @@ TEST_F(LiveLineTest, ProgressShowsALiveLineAndLeavesOne) {
   progress.finish();
   printed += terminal.read_printed();
   EXPECT_EQ(printed.rfind("\r\x1b[Kverify  1.0 KiB/4.0 KiB  25.0%  ", 0), 0u) << printed;
-  EXPECT_NE(printed.find("\r\x1b[Kverify  4.0 KiB in"), std::string::npos) << printed;
+  EXPECT_HAS(printed, "\r\x1b[Kverify  4.0 KiB in");
   EXPECT_TRUE(printed.ends_with("\nload  0 units in 0s\n")) << printed;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
 #include "train/report/metrics.h"
 
 namespace ripstop {
@@ -165,7 +166,7 @@ TEST_F(MetricsLines, NamesAreTheContracts) {
         "\"step_seconds\":", "\"tokens_per_second\":", "\"model_flops_utilization\":null",
         "\"model_flops_utilization_full_attention\":null", "\"peak_memory_bytes\":",
         "\"communication_exposed_seconds\":{\"replicate\":0.0,\"pipeline\":0.0,", "\"data_wait_seconds\":"})
-    EXPECT_NE(text().find(key), std::string::npos) << key;
+    EXPECT_HAS(text(), key);
 }
 
 TEST_F(MetricsLines, WhatIsNotFiniteIsNull) {
@@ -176,7 +177,7 @@ TEST_F(MetricsLines, WhatIsNotFiniteIsNull) {
     step.grad_norm = INFINITY;
     file.write(step);
   }
-  EXPECT_NE(text().find("\"loss\":null,\"grad_norm\":null"), std::string::npos) << text();
+  EXPECT_HAS(text(), "\"loss\":null,\"grad_norm\":null");
   EXPECT_TRUE(std::isnan(read_metrics(path_).steps.at(0).loss));
 }
 

@@ -157,8 +157,8 @@ TEST_F(Metrics, LinesThatAreNoEventsArePassedOverAndKeptAside) {
     EXPECT_EQ(log.damage.rfind("1 line is no event, line 2: ", 0), 0u) << log.damage;
 
     const std::string note = cut_to_step(path_, 3);
-    EXPECT_NE(note.find("metrics.jsonl.damaged"), std::string::npos) << note;
-    EXPECT_NE(note.find("line 2"), std::string::npos) << note;
+    EXPECT_HAS(note, "metrics.jsonl.damaged");
+    EXPECT_HAS(note, "line 2");
     EXPECT_EQ(text(), whole) << "what can be read goes on";
     EXPECT_EQ(read(path_.string() + ".damaged"), damaged);
     fs::remove(path_.string() + ".damaged");
@@ -213,8 +213,8 @@ TEST_F(Metrics, StepsThatWereSavedAreNotCutWithoutACopy) {
   EXPECT_FALSE(fs::exists(path_.string() + ".uncut"));
   set_text(whole);
   const std::string note = cut_to_step(path_, 3);
-  EXPECT_NE(note.find("checkpoint of step 4"), std::string::npos) << note;
-  EXPECT_NE(note.find("metrics.jsonl.uncut"), std::string::npos) << note;
+  EXPECT_HAS(note, "checkpoint of step 4");
+  EXPECT_HAS(note, "metrics.jsonl.uncut");
   EXPECT_EQ(read(path_.string() + ".uncut"), whole);
   EXPECT_EQ(read_metrics(path_).steps.size(), 3u);
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "parallel/agreement.h"
+#include "tests/expect_has.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/machine/powercap_tree.h"
 #include "train/run/account_watch.h"
@@ -59,7 +60,7 @@ TEST_F(AccountRanks, OneUnreadableNodeMakesTheSumUnknown) {
   const std::vector<NodePower> nodes = power_of_nodes(test_world(), meter, false);
   ASSERT_EQ(nodes.size(), 1U);
   EXPECT_TRUE(std::isnan(nodes[0].watts.host));
-  EXPECT_NE(nodes[0].problem.find("No such file or directory"), std::string::npos);
+  EXPECT_HAS(nodes[0].problem, "No such file or directory");
 }
 
 }  // namespace

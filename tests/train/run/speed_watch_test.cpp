@@ -1,4 +1,5 @@
 #include "train/run/speed_watch.h"
+#include "tests/expect_has.h"
 
 #include <gtest/gtest.h>
 
@@ -219,7 +220,7 @@ TEST(SpeedReport, NamesRankAndHostAndTheOptionToPaste) {
   ASSERT_EQ(texts.size(), 1U) << "rank 1 was named before";
   EXPECT_EQ(texts[0].find("rank 7 (n2) is slow: it computes at 0.50 of the ranks' median speed"), 0U)
       << texts[0];
-  EXPECT_NE(texts[0].find("--exclude=n4,n2"), std::string::npos);
+  EXPECT_HAS(texts[0], "--exclude=n4,n2");
   window.speeds[1] = 1.16;  // fast again, but not yet for three windows
   EXPECT_EQ(hosts_event(window, hosts, 30).slow.size(), 2U);
   EXPECT_EQ(hosts_event(window, hosts, 30).exclude, "--exclude=n2");

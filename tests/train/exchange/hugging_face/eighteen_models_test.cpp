@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/expect_has.h"
 #include "tests/test_files.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
@@ -46,7 +47,7 @@ TEST(EighteenModels, TheTableInTheDocs) {
   ASSERT_EQ(rows.size(), 18);
   for (const nlohmann::json& row : rows) table += row_of(row);
   const std::string docs = read_text(std::filesystem::path(RIPSTOP_SOURCE_DIR) / "docs" / "pretrained.md");
-  EXPECT_NE(docs.find(table), std::string::npos) << table;
+  EXPECT_HAS(docs, table) << table;
 }
 
 }  // namespace
