@@ -91,9 +91,7 @@ TEST_F(CheckCommand, WhatTrainRefusesIsRefused) {
   expect_refused("mesh.fsdp=2", 78, "needs 2 ranks, got 1");
   expect_refused("--minutes 0", 64, "--minutes");
   expect_refused("log.tensorboard=5", 64, "tensorboard");
-  const ProgramRun absent = run_program("check " + (scratch_ / "no.toml").string());
-  EXPECT_EQ(absent.exit_code, 64);
-  EXPECT_HAS(absent.err, "no.toml");
+  expect_exit(run_program("check " + (scratch_ / "no.toml").string()), 64, "no.toml");
 }
 
 // The vocabulary of an existing data set counts.

@@ -256,9 +256,7 @@ TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
   EXPECT_EQ(with.at("matches"), nullptr);
   directory.config["model_type"] = "gpt2";
   directory.write();
-  const ProgramRun refused = run_program("checkpoint inspect " + path);
-  EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_HAS(refused.err, "model_type 'gpt2'");
+  expect_exit(run_program("checkpoint inspect " + path), 65, "model_type 'gpt2'");
 }
 
 }  // namespace

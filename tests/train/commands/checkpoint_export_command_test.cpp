@@ -106,9 +106,8 @@ TEST_F(CheckpointExportCommand, TextsEndAtTheGivenIds) {
       run_program("summarize " + file("out") + " generation.eos_token_id=2 --input " + input);
   EXPECT_EQ(replaced.err.find("texts end"), std::string::npos) << replaced.err;
   EXPECT_EQ(replaced.out, run_program(summarize).out);
-  const ProgramRun refused = run_program(summarize + " generation.eos_token_id=[2,100000]");
-  EXPECT_EQ(refused.exit_code, 64);
-  EXPECT_HAS(refused.err, "generation.eos_token_id has 100000, the model has the ids 0 to ");
+  expect_exit(run_program(summarize + " generation.eos_token_id=[2,100000]"), 64,
+              "generation.eos_token_id has 100000, the model has the ids 0 to ");
 }
 
 TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
@@ -191,9 +190,7 @@ TEST_F(CheckpointExportCommand, RefusesAnotherTokenizer) {
   ASSERT_EQ(made.exit_code, 0) << made.err;
   std::filesystem::copy_file(scratch_ / "other" / "tokenizer.model", scratch_ / "run" / "tokenizer.model",
                              std::filesystem::copy_options::overwrite_existing);
-  const ProgramRun done = run_program("checkpoint export " + run() + " " + file("out"));
-  EXPECT_EQ(done.exit_code, 65) << done.err;
-  EXPECT_HAS(done.err, "is not the tokenizer that");
+  expect_exit(run_program("checkpoint export " + run() + " " + file("out")), 65, "is not the tokenizer that");
 }
 
 }  // namespace

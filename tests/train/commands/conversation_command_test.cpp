@@ -199,9 +199,7 @@ TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
                   "in.jsonl:1: no field 'messages', 'prompt' or 'document'; the line has"),
         std::pair(R"({"messages": [{"role": "system", "content": "a"}]})", "in.jsonl:1: no turn of the user"),
         std::pair(R"({"messages": [{"role": "tool", "content": "a"}]})", "in.jsonl:1: tools and parts")}) {
-    const ProgramRun refused = answers("in.jsonl", line);
-    EXPECT_EQ(refused.exit_code, 65);
-    EXPECT_HAS(refused.err, why);
+    expect_exit(answers("in.jsonl", line), 65, why);
   }
 }
 
@@ -350,25 +348,21 @@ TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {
   EXPECT_EQ(whole.at("turns"), 4);
   EXPECT_HAS(show(fmt::format("--sequence-length {}", tokens - 2)), first + "<2 turns, ");
   EXPECT_HAS(show(fmt::format("--loss-on last --sequence-length {}", tokens - 2)), "<2 turns, ");
-  const ProgramRun wrong = run_program("prepare --show 1 --loss-on summary " + file("data"));
-  EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_HAS(wrong.err, "has conversations");
+  expect_exit(run_program("prepare --show 1 --loss-on summary " + file("data")), 64, "has conversations");
 }
 
 TEST_F(ConversationCommand, NothingToLearnIsRefused) {
   make("data");
   const std::string toml = config("data", 12);
   for (const char* verb : {"plan --cpus-per-task 1 ", "train "}) {
-    const ProgramRun run = run_program(verb + toml);
-    EXPECT_EQ(run.exit_code, 65) << run.out;
-    EXPECT_HAS(run.err, "nothing to learn: with data.sequence_length 12 none of the 50 examples");
+    expect_exit(run_program(verb + toml), 65,
+                "nothing to learn: with data.sequence_length 12 none of the 50 examples");
   }
   EXPECT_EQ(prepared_.find("data.loss_on"), std::string::npos) << prepared_;
   make("qwen", "12", "qwen3");
   EXPECT_HAS(prepared_, "answers in another way once others follow: runs need data.loss_on = \"last\"");
-  const ProgramRun all = run_program("plan --cpus-per-task 1 " + config("qwen", 256));
-  EXPECT_EQ(all.exit_code, 64);
-  EXPECT_HAS(all.err, "train.h5: the chat template qwen3");
+  expect_exit(run_program("plan --cpus-per-task 1 " + config("qwen", 256)), 64,
+              "train.h5: the chat template qwen3");
   EXPECT_EQ(run_program("plan --cpus-per-task 1 " + config("qwen", 256, "loss_on = \"last\"")).exit_code, 0);
 }
 

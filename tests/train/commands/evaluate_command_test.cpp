@@ -86,10 +86,9 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   EXPECT_HAS(same.out, fmt::format("summaries there already: {0} of {0}\n", split)) << same.err;
   EXPECT_EQ(result(plain + "scores.json"), scores);
 
-  const ProgramRun refused =
-      run_program("evaluate " + run() + " --limit 5 --output " + run() + "/evaluation/step_00000007-test");
-  EXPECT_EQ(refused.exit_code, 64);
-  EXPECT_HAS(refused.err, fmt::format("has an evaluation with other settings: examples {} -> 5", split));
+  expect_exit(
+      run_program("evaluate " + run() + " --limit 5 --output " + run() + "/evaluation/step_00000007-test"),
+      64, fmt::format("has an evaluation with other settings: examples {} -> 5", split));
   EXPECT_EQ(result(plain + "scores.json"), scores);
 }
 
@@ -154,9 +153,8 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
 // The run belongs to somebody else.
 TEST_F(EvaluateCommand, WhereTheRunCannotBeWrittenOutputIsNamed) {
   fs::create_directory_symlink("/proc", fs::path(run()) / "evaluation");
-  const ProgramRun got = run_program("evaluate " + run() + " --limit 1");
-  EXPECT_EQ(got.exit_code, 74);
-  EXPECT_HAS(got.err, "where the run cannot be written, --output DIR takes the results");
+  expect_exit(run_program("evaluate " + run() + " --limit 1"), 74,
+              "where the run cannot be written, --output DIR takes the results");
 }
 
 TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
@@ -217,14 +215,12 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint 8").exit_code, 64);
   EXPECT_EQ(run_program("evaluate " + run() + " --checkpoint newest").exit_code, 64);
   EXPECT_EQ(run_program("evaluate " + run() + " --split holdout").exit_code, 64);
-  const ProgramRun no_data = run_program("evaluate " + run() + " --data " + file("absent"));
-  EXPECT_EQ(no_data.exit_code, 65);
-  EXPECT_HAS(no_data.err, "there is no test.h5\" hint=\"--data is");
+  expect_exit(run_program("evaluate " + run() + " --data " + file("absent")), 65,
+              "there is no test.h5\" hint=\"--data is");
   const ProgramRun slip = run_program("evaluate " + run() + " --data " + file("dta"));
   EXPECT_HAS(slip.err, "did you mean --data " + file("data") + "?");
-  const ProgramRun over_data = run_program("evaluate " + run() + " --limit 1 --output " + file("data"));
-  EXPECT_EQ(over_data.exit_code, 64);
-  EXPECT_HAS(over_data.err, "holds no evaluation, and has prepare.json, ");
+  expect_exit(run_program("evaluate " + run() + " --limit 1 --output " + file("data")), 64,
+              "holds no evaluation, and has prepare.json, ");
   EXPECT_EQ(run_program("evaluate " + run() + " --max-new-tokens 4000").exit_code, 64);
   const ProgramRun made =
       run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +
@@ -236,15 +232,12 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
 TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
   const std::string checkpoint = run() + "/checkpoints/step_00000007";
   const auto expect_hint = [&] {
-    const ProgramRun refused = run_program("evaluate " + run() + " --checkpoint best");
-    EXPECT_EQ(refused.exit_code, 74) << refused.err;
-    EXPECT_HAS(refused.err, "hint=\"ripstop checkpoint verify " + checkpoint + " lists the damage");
+    expect_exit(run_program("evaluate " + run() + " --checkpoint best"), 74,
+                "hint=\"ripstop checkpoint verify " + checkpoint + " lists the damage");
   };
   const std::string manifest = read_bytes(fs::path(checkpoint) / "manifest.json");
   make_older(checkpoint);
-  const ProgramRun older = run_program("evaluate " + run());
-  EXPECT_EQ(older.exit_code, 74);
-  EXPECT_HAS(older.err, "was written by an older ripstop");
+  expect_exit(run_program("evaluate " + run()), 74, "was written by an older ripstop");
   write_bytes(fs::path(checkpoint) / "manifest.json", manifest);
   std::string bytes = read_bytes(fs::path(checkpoint) / "rank_00000.h5");
   // The changed bytes include weights. Moments are not read.
@@ -298,16 +291,12 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
     EXPECT_EQ(noted.exit_code, 0) << command;
     EXPECT_HAS(noted.err, "note: generation.length_penalty = 2.0 changes nothing");
     EXPECT_HAS(noted.err, "note: generation.top_k = 5 changes nothing");
-    const ProgramRun other = run_program(command + " generation.validate_examples=3");
-    EXPECT_EQ(other.exit_code, 64) << command;
-    EXPECT_HAS(other.err, "evaluate --limit");
+    expect_exit(run_program(command + " generation.validate_examples=3"), 64, "evaluate --limit");
     EXPECT_EQ(run_program(command + " precision.compute=bfloat16").exit_code, 64) << command;
     for (const std::string twice :
          {"--max-new-tokens 5 generation.max_new_tokens=6", "--num-beams 5 generation.num_beams=6",
           "--do-sample generation.do_sample=false"}) {
-      const ProgramRun refused = run_program(command + " " + twice);
-      EXPECT_EQ(refused.exit_code, 64) << twice;
-      EXPECT_HAS(refused.err, "are one setting");
+      expect_exit(run_program(command + " " + twice), 64, "are one setting");
     }
     for (const std::string wrong : {"--num-beams 0", "--num-beams four", "--temperature 0", "--top-p 1.5",
                                     "--num-beams 2 --do-sample", "--min-new-tokens 13", "--max-new-tokens 0"})

@@ -156,25 +156,20 @@ TEST_F(JsonTokenizerCommands, SpecialTokensInDocumentsAreReadIfAskedFor) {
   EXPECT_EQ(read_bytes(scratch_ / "run/ripstop_tokenizer.json"),
             read_bytes(scratch_ / "data/ripstop_tokenizer.json"));
   std::filesystem::remove(scratch_ / "data/ripstop_tokenizer.json");
-  const ProgramRun other = train();
-  EXPECT_EQ(other.exit_code, 65);
-  EXPECT_HAS(other.err, "put the ripstop_tokenizer.json back");
+  expect_exit(train(), 65, "put the ripstop_tokenizer.json back");
 }
 
 TEST_F(JsonTokenizerCommands, PrepareNamesTheOptionIfNoEndIsKnown) {
   Json json = byte_level_json();
   json["added_tokens"] = Json::array({added_token(274, "<pad>")});
   write_bytes(scratch_ / "model/tokenizer.json", json.dump());
-  const ProgramRun unknown = prepare("data");
-  EXPECT_EQ(unknown.exit_code, 65);
-  EXPECT_HAS(unknown.err, "ripstop prepare --eos-token");
+  expect_exit(prepare("data"), 65, "ripstop prepare --eos-token");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "data"));
   EXPECT_EQ(prepare("data", "--eos-token '<eos>'").exit_code, 65);
   EXPECT_EQ(prepare("data", "--eos-token '<pad>'").exit_code, 0);
-  const ProgramRun trained =
-      run_program("prepare --source synthetic --vocab-size 400 --eos-token x --output '" + path("no") + "'");
-  EXPECT_EQ(trained.exit_code, 64);
-  EXPECT_HAS(trained.err, "are for a tokenizer that is given");
+  expect_exit(
+      run_program("prepare --source synthetic --vocab-size 400 --eos-token x --output '" + path("no") + "'"),
+      64, "are for a tokenizer that is given");
 }
 
 TEST_F(JsonTokenizerCommands, OfBothFilesADifferenceIsTold) {
@@ -232,9 +227,7 @@ TEST_F(JsonTokenizerCommands, ZeroShotNeedsNoNameOfAnEndToken) {
   const ProgramRun written = run_program(summarize);
   EXPECT_EQ(written.exit_code, 0) << written.err;
   EXPECT_HAS(written.err, "config.json: texts end at the tokens 275 <|im_end|>, 276 <think>\n");
-  const ProgramRun none = run_program(summarize + " 'generation.eos_token_id=[]'");
-  EXPECT_EQ(none.exit_code, 65);
-  EXPECT_HAS(none.err, "has 2 ids");
+  expect_exit(run_program(summarize + " 'generation.eos_token_id=[]'"), 65, "has 2 ids");
 }
 
 // Tokenizers whose data sets could not be opened.
@@ -247,9 +240,7 @@ TEST_F(JsonTokenizerCommands, PrepareRefusesWhatNothingOpens) {
     write_tokenizer(json, "<|im_end|>");
     return prepare("data");
   };
-  const ProgramRun refused = prepared(17);
-  EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_HAS(refused.err, "each text would begin with 17 tokens, at most 16 are accepted");
+  expect_exit(prepared(17), 65, "each text would begin with 17 tokens, at most 16 are accepted");
   EXPECT_EQ(prepared(16).exit_code, 0);
   EXPECT_EQ(run_program("prepare --show 1 '" + path("data") + "'").exit_code, 0);
 }
@@ -258,9 +249,7 @@ TEST_F(JsonTokenizerCommands, ATemplateNeedsATokenBesideTheDocument) {
   Json json = byte_level_json();
   json["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
   write_tokenizer(json, "<|im_end|>");
-  const ProgramRun empty = prepare("data", "--template '{document}\\n'");
-  EXPECT_EQ(empty.exit_code, 64);
-  EXPECT_HAS(empty.err, "the template '{document}");
+  expect_exit(prepare("data", "--template '{document}\\n'"), 64, "the template '{document}");
   EXPECT_EQ(prepare("words", "--template 'Text: {document}\\n'").exit_code, 0);
   json["post_processor"] = begin_template("<|endoftext|>", 274);
   write_tokenizer(json, "<|im_end|>");
@@ -272,9 +261,7 @@ TEST_F(JsonTokenizerCommands, BadFilesEndIn65) {
   write_tokenizer(byte_level_json(), "<|im_end|>");
   for (const char* bad : {"{", "[]", "{}", R"({"model": {"type": "WordPiece", "vocab": {}}})"}) {
     write_bytes(scratch_ / "model/tokenizer.json", bad);
-    const ProgramRun refused = prepare("data");
-    EXPECT_EQ(refused.exit_code, 65) << bad << refused.err;
-    EXPECT_HAS(refused.err, "tokenizer.json");
+    expect_exit(prepare("data"), 65, "tokenizer.json");
   }
   write_tokenizer(byte_level_json(), "<|im_end|>");
   write_bytes(scratch_ / "model/tokenizer_config.json", "{\"eos_token\": ");
@@ -299,9 +286,7 @@ TEST_F(JsonTokenizerCommands, TheIdentityIsNotTheBytes) {
   EXPECT_EQ(same.exit_code, 0) << same.err;
   json["model"]["merges"].erase(5);
   write_bytes(scratch_ / "data/tokenizer.json", json.dump());
-  const ProgramRun other = train("train.steps=8");
-  EXPECT_EQ(other.exit_code, 65);
-  EXPECT_HAS(other.err, "was made with another tokenizer");
+  expect_exit(train("train.steps=8"), 65, "was made with another tokenizer");
 }
 
 }  // namespace

@@ -202,12 +202,8 @@ TEST_F(PlanCommand, WithoutADataSetOnlyWhatIsKnown) {
 
 // plan refuses a data set that train refuses.
 TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
-  const ProgramRun nothing = plan("data.sequence_length=2");
-  EXPECT_EQ(nothing.exit_code, 64) << nothing.out;
-  EXPECT_HAS(nothing.err, "nothing to learn");
-  const ProgramRun warm_up = plan("schedule.warmup_steps=100000");
-  EXPECT_EQ(warm_up.exit_code, 64) << warm_up.out;
-  EXPECT_HAS(warm_up.err, "steps that train.epochs come to");
+  expect_exit(plan("data.sequence_length=2"), 64, "nothing to learn");
+  expect_exit(plan("schedule.warmup_steps=100000"), 64, "steps that train.epochs come to");
 }
 
 // train refuses the tokenizer (65). plan needs none, so it prints a note.
@@ -420,12 +416,8 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const std::string threes = "--nodes 2 --ntasks-per-node 3 --device cpu --search";
   const Json ones = plan_json(threes);
   for (const Json& row : ones["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 1);
-  const ProgramRun across = plan(threes + " mesh.tensor=2");
-  EXPECT_EQ(across.exit_code, 78);
-  EXPECT_HAS(across.err, "mesh.tensor = 2 does not divide the 3 ranks of a node");
-  const ProgramRun five = plan(job_ + " --search mesh.fsdp=5");
-  EXPECT_EQ(five.exit_code, 78);
-  EXPECT_HAS(five.err, "needs 5 ranks, got 6");
+  expect_exit(plan(threes + " mesh.tensor=2"), 78, "mesh.tensor = 2 does not divide the 3 ranks of a node");
+  expect_exit(plan(job_ + " --search mesh.fsdp=5"), 78, "needs 5 ranks, got 6");
 }
 
 TEST_F(PlanSearch, NothingFitsIsRefusedWithWhatWould) {
@@ -437,12 +429,8 @@ TEST_F(PlanSearch, NothingFitsIsRefusedWithWhatWould) {
   EXPECT_EQ(document["would_fit"]["least"]["ranks"], 6);
   EXPECT_LE(document["would_fit"]["least"]["mesh"]["tensor"], 2);
   // The given micro-batch is too large: the hint names smaller ones.
-  const ProgramRun large = plan(job_ + " --search train.micro_batch_sequences=32");
-  EXPECT_EQ(large.exit_code, 78) << large.out;
-  EXPECT_HAS(large.err, "these fit: ");
-  const ProgramRun limit = plan("--limit 3");
-  EXPECT_EQ(limit.exit_code, 64);
-  EXPECT_HAS(limit.err, "did you mean --search --limit?");
+  expect_exit(plan(job_ + " --search train.micro_batch_sequences=32"), 78, "these fit: ");
+  expect_exit(plan("--limit 3"), 64, "did you mean --search --limit?");
 }
 
 }  // namespace

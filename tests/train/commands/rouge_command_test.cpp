@@ -37,9 +37,8 @@ TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
   const std::string predictions =
       file("predictions.jsonl", "{\"id\": 1, \"reference\": \"a b\", \"summary\": \"a\"}\n");
   const std::string all = file("test.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"a b\"}\n");
-  const ProgramRun refused = run_program("rouge --reference " + all + " --candidate " + predictions);
-  EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_HAS(refused.err, "jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge");
+  expect_exit(run_program("rouge --reference " + all + " --candidate " + predictions), 65,
+              "jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge");
   const ProgramRun run = run_program("rouge --reference - --candidate " + predictions + " --json",
                                      "jq -c '{summary: .reference}' " + predictions + " |");
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -53,10 +52,9 @@ TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
 TEST_F(RougeCommand, IdsInAnotherOrderAreRefused) {
   const auto line = [](const std::string& id) { return "{\"id\": " + id + ", \"summary\": \"a\"}\n"; };
   const std::string one = file("one", line("1") + line("\"b\"") + line("3"));
-  const ProgramRun refused = run_program("rouge --reference " + one + " --candidate " +
-                                         file("other", line("1") + line("3") + line("4")));
-  EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_HAS(refused.err, "id 3 is text 3 of " + one + ", but text 2 of ");
+  expect_exit(run_program("rouge --reference " + one + " --candidate " +
+                          file("other", line("1") + line("3") + line("4"))),
+              65, "id 3 is text 3 of " + one + ", but text 2 of ");
   for (const std::string& ids : {line("1") + line("\"b\"") + line("3"), line("7") + line("8") + line("9"),
                                  std::string("a\na\na\n"), line("null") + line("\"b\"") + line("3")})
     EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + file("same", ids)).exit_code, 0)
@@ -64,15 +62,12 @@ TEST_F(RougeCommand, IdsInAnotherOrderAreRefused) {
 }
 
 TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
-  const ProgramRun both = run_program("rouge --reference - --candidate - </dev/null");
-  EXPECT_EQ(both.exit_code, 64);
-  EXPECT_HAS(both.err, "hint=\"save one of them first");
+  expect_exit(run_program("rouge --reference - --candidate - </dev/null"), 64,
+              "hint=\"save one of them first");
   const std::string line = file("a", "{\"summary\": \"a\", \"reference\": \"a\"}\n");
   for (const char* piped : {"-", "/dev/stdin"}) {
-    const ProgramRun read_twice =
-        run_program("rouge --compare " + line + " " + piped + " --resamples 9", "cat " + line + " |");
-    EXPECT_EQ(read_twice.exit_code, 64) << piped;
-    EXPECT_HAS(read_twice.err, "--compare reads its files twice");
+    expect_exit(run_program("rouge --compare " + line + " " + piped + " --resamples 9", "cat " + line + " |"),
+                64, "--compare reads its files twice");
   }
 }
 
@@ -84,10 +79,9 @@ TEST_F(RougeCommand, ReadsGzip) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_DOUBLE_EQ(nlohmann::json::parse(run.out).at("rouge1").at("recall").get<double>(), 0.75);
   const std::string cut = read_bytes(scratch_ / "candidate.gz").substr(0, 20);
-  const ProgramRun refused =
-      run_program("rouge --reference " + file("reference", "a\n") + " --candidate " + file("cut.gz", cut));
-  EXPECT_EQ(refused.exit_code, 65);
-  EXPECT_HAS(refused.err, "cut.gz: damaged gzip");
+  expect_exit(
+      run_program("rouge --reference " + file("reference", "a\n") + " --candidate " + file("cut.gz", cut)),
+      65, "cut.gz: damaged gzip");
 }
 
 TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
@@ -148,9 +142,7 @@ TEST_F(RougeCommand, ComparesTwoEvaluations) {
             "rouge1      0.0000    0.3333   +0.3333   +0.2333");
   EXPECT_HAS(whole.out,
              "paired bootstrap of documents (Koehn 2004), percentile interval, 10000 resamples, seed 1\n");
-  const ProgramRun other = run_program(compare + file("other", others));
-  EXPECT_EQ(other.exit_code, 65);
-  EXPECT_HAS(other.err, "text 40 has another reference in");
+  expect_exit(run_program(compare + file("other", others)), 65, "text 40 has another reference in");
   EXPECT_EQ(run_program(compare + b + " " + b).exit_code, 64);
   EXPECT_EQ(run_program(compare + b + " --candidate " + b).exit_code, 64);
 }

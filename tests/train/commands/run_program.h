@@ -1,13 +1,16 @@
 // Runs the program as a user does.
 #pragma once
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <source_location>
 #include <stdexcept>
 #include <string>
 
 #include "tests/data/scratch_directory.h"
+#include "tests/expect_has.h"
 
 namespace ripstop {
 
@@ -33,6 +36,14 @@ inline ProgramRun run_program(const std::string& arguments, const std::string& b
   run.out = read_bytes(scratch / "out");
   run.err = read_bytes(scratch / "err");
   return run;
+}
+
+/// Expects that the program ended with `exit_code` and `part` in its message.
+inline void expect_exit(const ProgramRun& run, int exit_code, const std::string& part,
+                        const std::source_location& place = std::source_location::current()) {
+  const testing::ScopedTrace trace(place.file_name(), static_cast<int>(place.line()), "an error is expected");
+  EXPECT_EQ(run.exit_code, exit_code) << run.out;
+  EXPECT_HAS(run.err, part);
 }
 
 }  // namespace ripstop

@@ -70,9 +70,8 @@ TEST_F(SummarizeCommand, ATextFileIsOneDocument) {
   EXPECT_EQ(run_program("summarize " + run() + " --input " + file("in.txt.gz")).out, expected);
   const std::string objects = write("objects.txt", "\n{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
   EXPECT_EQ(lines_of(run_program("summarize " + run() + " --input " + objects).out).size(), 2U);
-  const ProgramRun bytes = run_program("summarize " + run() + " --input " + write("latin.txt", "caf\xe9\n"));
-  EXPECT_EQ(bytes.exit_code, 65);
-  EXPECT_HAS(bytes.err, "latin.txt:1: ");
+  expect_exit(run_program("summarize " + run() + " --input " + write("latin.txt", "caf\xe9\n")), 65,
+              "latin.txt:1: ");
 }
 
 // An existing output is not replaced without --force.
@@ -80,9 +79,7 @@ TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   const std::string input = write("in.jsonl", "{\"document\": \"one\"}\n{\"document\": null}\n");
   const std::string output = write("out.jsonl", "summaries\n");
   const std::string words = "summarize " + run() + " --input " + input + " --output " + output;
-  const ProgramRun kept = run_program(words);
-  EXPECT_EQ(kept.exit_code, 64);
-  EXPECT_HAS(kept.err, "exists already");
+  expect_exit(run_program(words), 64, "exists already");
   EXPECT_EQ(read_bytes(output), "summaries\n");
   const ProgramRun replaced = run_program(words + " --force");
   ASSERT_EQ(replaced.exit_code, 0) << replaced.err;
@@ -114,14 +111,12 @@ TEST_F(SummarizeCommand, SaysThatItReadsATerminal) {
 
 TEST_F(SummarizeCommand, RefusesBadLines) {
   const std::string bad = write("bad.jsonl", "{\"document\": \"fine\"}\n{\"text\": \"not\"}\n");
-  const ProgramRun got = run_program("summarize " + run() + " --input " + bad + " --output " + file("none"));
-  EXPECT_EQ(got.exit_code, 65);
-  EXPECT_HAS(got.err, "bad.jsonl:2: no field 'document'");
+  expect_exit(run_program("summarize " + run() + " --input " + bad + " --output " + file("none")), 65,
+              "bad.jsonl:2: no field 'document'");
   EXPECT_FALSE(fs::exists(file("none")));
   EXPECT_EQ(run_program("summarize " + run() + " --input " + file("absent")).exit_code, 65);
-  const ProgramRun same = run_program("summarize " + run() + " --input " + bad + " --output " + bad);
-  EXPECT_EQ(same.exit_code, 64);
-  EXPECT_HAS(same.err, "are the same file");
+  expect_exit(run_program("summarize " + run() + " --input " + bad + " --output " + bad), 64,
+              "are the same file");
   EXPECT_EQ(run_program("summarize " + run() + " --template 'no place'", "echo '{\"document\": \"d\"}' |")
                 .exit_code,
             64);
@@ -133,16 +128,12 @@ TEST_F(SummarizeCommand, RefusesBadLines) {
   for (const auto& [word, hint] : {std::pair(bad, "ripstop summarize PATH --input " + bad),
                                    std::pair(file("data"), "ripstop evaluate PATH --data " + file("data")),
                                    std::pair(run(), std::string("give one model at a time"))}) {
-    const ProgramRun words = run_program("summarize " + run() + " " + word);
-    EXPECT_EQ(words.exit_code, 64);
-    EXPECT_HAS(words.err, hint + "\"\n");
+    expect_exit(run_program("summarize " + run() + " " + word), 64, hint + "\"\n");
   }
   const ProgramRun array = run_program("summarize " + run(), "echo '[{\"document\": \"one\"}]' |");
   EXPECT_HAS(array.err, "array");
-  const ProgramRun nowhere =
-      run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |");
-  EXPECT_EQ(nowhere.exit_code, 64);
-  EXPECT_HAS(nowhere.err, "there is no directory " + file("no/such") + "\" hint=\"mkdir -p ");
+  expect_exit(run_program("summarize " + run() + " --output " + file("no/such/folder"), "printf '' |"), 64,
+              "there is no directory " + file("no/such") + "\" hint=\"mkdir -p ");
   // The run is checked before standard input is read.
   EXPECT_EQ(run_program("summarize " + file("absent"), "echo nonsense |").exit_code, 64);
 }

@@ -176,15 +176,12 @@ TEST_F(TrainCommand, WhatShapesTheRunMayNotChange) {
 // The config.toml of a copied run names the original run.
 TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
   const std::string copied = "train " + (run() / "config.toml").string();
-  const ProgramRun refused = run_program(copied + " train.steps=3");
-  EXPECT_EQ(refused.exit_code, 64) << refused.out;
-  EXPECT_HAS(refused.err, "add run.directory=" + run().string());
+  expect_exit(run_program(copied + " train.steps=3"), 64, "add run.directory=" + run().string());
   EXPECT_EQ(read_metrics(made_ / "run" / "metrics.jsonl").steps.size(), 2U);
   // Messages use the name of the copy, although its config has the old one.
-  const ProgramRun differs = run_program("train " + (made_ / "config.toml").string() +
-                                         " run.seed=2 run.directory=" + run().string());
-  EXPECT_EQ(differs.exit_code, 64) << differs.err;
-  EXPECT_HAS(differs.err, run().string() + " was begun with another config: run.seed: 1 -> 2");
+  expect_exit(run_program("train " + (made_ / "config.toml").string() +
+                          " run.seed=2 run.directory=" + run().string()),
+              64, run().string() + " was begun with another config: run.seed: 1 -> 2");
   for (const std::filesystem::path& directory : {run(), made_ / "run"}) {
     const ProgramRun meant = run_program(copied + " train.steps=3 run.directory=" + directory.string());
     EXPECT_EQ(meant.exit_code, 0) << meant.err;
@@ -223,10 +220,8 @@ TEST_F(TrainCommand, ALostLogIsSaidOnce) {
 
 TEST_F(TrainCommand, ADirectoryOfOtherThingsIsRefused) {
   const std::string data = (made_ / "data").string();
-  const ProgramRun result =
-      run_program("train " + (made_ / "config.toml").string() + " run.directory=" + data);
-  EXPECT_EQ(result.exit_code, 64) << result.err;
-  EXPECT_HAS(result.err, "run.directory " + data + " is not a run directory, and has prepare.json");
+  expect_exit(run_program("train " + (made_ / "config.toml").string() + " run.directory=" + data), 64,
+              "run.directory " + data + " is not a run directory, and has prepare.json");
   EXPECT_FALSE(std::filesystem::exists(made_ / "data/checkpoints"));
 }
 

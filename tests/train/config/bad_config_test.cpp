@@ -135,9 +135,7 @@ TEST_F(BadConfig, Adapters) {
 // A memory without a unit is refused: nobody means 80 bytes.
 TEST_F(BadConfig, MemoryHasAUnit) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device cpu --json --device-memory ";
-  const ProgramRun bare = run_program(plan + "80");
-  EXPECT_EQ(bare.exit_code, 64);
-  EXPECT_HAS(bare.err, "did you mean --device-memory 80GiB?");
+  expect_exit(run_program(plan + "80"), 64, "did you mean --device-memory 80GiB?");
   EXPECT_EQ(run_program(plan + "much").exit_code, 64);
   EXPECT_EQ(run_program(plan + "1KiB").exit_code, 78);
   for (const auto& [text, bytes] : {std::pair<const char*, int64_t>{"80GiB", 80LL << 30},
@@ -156,9 +154,8 @@ TEST_F(BadConfig, APlanForAGpuLeavesRoomForLibraries) {
   const std::string plan = "plan " + config_with("mesh.fsdp=2") + " --device-memory ";
   EXPECT_EQ(run_program(plan + "2GiB --device cpu").exit_code, 0);
   EXPECT_EQ(run_program(plan + "4GiB --device cuda").exit_code, 0);
-  const ProgramRun tight = run_program(plan + "2GiB --device cuda");
-  EXPECT_EQ(tight.exit_code, 78);
-  EXPECT_HAS(tight.err, "a rank of 2.0 GiB, of which CUDA's libraries take 3.0 GiB");
+  expect_exit(run_program(plan + "2GiB --device cuda"), 78,
+              "a rank of 2.0 GiB, of which CUDA's libraries take 3.0 GiB");
 }
 
 // Ranks of a node share its cores. The number of threads matters, because workspaces grow with it.

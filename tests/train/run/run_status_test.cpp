@@ -139,9 +139,7 @@ TEST_F(Statuses, AreOrderedByEachKey) {
   EXPECT_EQ(order("step").front(), 'd');
   EXPECT_EQ(order("directory"), "0abcd");
   EXPECT_EQ(order("state").front(), 'd') << "empty comes before interrupted";
-  const ProgramRun wrong = run_program("status --sort rouge " + scratch_.path().string());
-  EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_HAS(wrong.err, "best_rougeL");
+  expect_exit(run_program("status --sort rouge " + scratch_.path().string()), 64, "best_rougeL");
 }
 
 }  // namespace
