@@ -32,8 +32,7 @@ class CheckCommand : public testing::Test {
 };
 
 TEST_F(CheckCommand, NeedsNoDataAndWritesNothing) {
-  const ProgramRun run = check();
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(check());
   EXPECT_HAS(run.out, "mesh        replicate 1 x fsdp 1 x tensor 1 (1 rank), against one rank alone\n");
   EXPECT_HAS(run.out, "model       the config's: ");
   EXPECT_HAS(run.out, "in step 2 one sequence is empty\n");
@@ -43,8 +42,7 @@ TEST_F(CheckCommand, NeedsNoDataAndWritesNothing) {
 }
 
 TEST_F(CheckCommand, TheDocumentHasEveryError) {
-  const ProgramRun run = check("--json train.recompute=full precision.compute=bfloat16");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(check("--json train.recompute=full precision.compute=bfloat16"));
   const Json document = Json::parse(run.out);
   EXPECT_EQ(document["verdict"], "holds");
   EXPECT_EQ(document["ranks"], 1);
@@ -66,16 +64,14 @@ TEST_F(CheckCommand, TheDocumentHasEveryError) {
 }
 
 TEST_F(CheckCommand, ASmallModelTakesItsPlace) {
-  const ProgramRun small = check("--small model.preset=15m model.vocab_size=32003");
-  EXPECT_EQ(small.exit_code, 0) << small.err;
+  const ProgramRun small = expect_success(check("--small model.preset=15m model.vocab_size=32003"));
   EXPECT_HAS(small.out, "model       a small one of the same shape (--small asks for it): ");
   EXPECT_HAS(check("--small model.qk_norm=true").out, " pieces, tied, qk_norm true\n");
   // Neither the config nor a data set gives the vocabulary.
   std::string config = read_bytes(scratch_ / "config.toml");
   config.erase(config.find("vocab_size = 400\n"), 17);
   write_bytes(scratch_ / "config.toml", config);
-  const ProgramRun unknown = check("--small");
-  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  const ProgramRun unknown = expect_success(check("--small"));
   EXPECT_HAS(unknown.out, "says how many ids there are: 32000 are assumed\n");
 }
 
@@ -96,15 +92,12 @@ TEST_F(CheckCommand, WhatTrainRefusesIsRefused) {
 
 // The vocabulary of an existing data set counts.
 TEST_F(CheckCommand, TheDataSetGivesTheVocabulary) {
-  const ProgramRun data =
-      run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +
-                  (scratch_ / "data").string());
-  ASSERT_EQ(data.exit_code, 0) << data.err;
+  expect_success(run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +
+                             (scratch_ / "data").string()));
   std::string config = read_bytes(scratch_ / "config.toml");
   config.erase(config.find("vocab_size = 400\n"), 17);
   write_bytes(scratch_ / "config.toml", config);
-  const ProgramRun run = check("--json");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(check("--json"));
   EXPECT_EQ(Json::parse(run.out)["model"]["vocab_size"], 380);
   EXPECT_EQ(check("model.vocab_size=300").exit_code, 65);
 }

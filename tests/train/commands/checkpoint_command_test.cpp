@@ -31,8 +31,7 @@ class CheckpointCommand : public testing::Test {
 
 TEST_F(CheckpointCommand, Lists) {
   write_bytes(scratch_ / "checkpoints" / "step_00000001" / "manifest.json", "{");
-  const ProgramRun text = run_program("checkpoint list " + run_directory());
-  EXPECT_EQ(text.exit_code, 0) << text.err;
+  const ProgramRun text = expect_success(run_program("checkpoint list " + run_directory()));
   EXPECT_HAS(text.out, "step 1          damaged: ");
   EXPECT_HAS(text.out, "replicate 1 x fsdp 2 x tensor 1");
   const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
@@ -45,8 +44,7 @@ TEST_F(CheckpointCommand, Lists) {
 TEST_F(CheckpointCommand, ListsWhatAResumeMovedAside) {
   std::filesystem::rename(scratch_ / "checkpoints/step_00000002",
                           scratch_ / "checkpoints/step_00000002.damaged");
-  const ProgramRun text = run_program("checkpoint list " + run_directory());
-  EXPECT_EQ(text.exit_code, 0) << text.err;
+  const ProgramRun text = expect_success(run_program("checkpoint list " + run_directory()));
   EXPECT_HAS(text.out, "damaged, moved aside by a resume: step_00000002.damaged");
   const auto json = nlohmann::json::parse(run_program("checkpoint list --json " + run_directory()).out);
   EXPECT_EQ(json.at("checkpoints").size(), 1u);
@@ -75,8 +73,8 @@ TEST_F(CheckpointCommand, ASupersededCheckpointIsShownAndNotUsed) {
   EXPECT_EQ(rows.at("checkpoints")[1].at("ok"), false);
   EXPECT_EQ(rows.at("checkpoints")[1].at("superseded"), true);
   for (const std::string verb : {"inspect", "verify"}) {
-    const ProgramRun latest = run_program("checkpoint " + verb + " --json " + run_directory());
-    EXPECT_EQ(latest.exit_code, 0) << latest.err;
+    const ProgramRun latest =
+        expect_success(run_program("checkpoint " + verb + " --json " + run_directory()));
     EXPECT_HAS(latest.out, "step_00000001");
     EXPECT_HAS(latest.err, "warning: passing over a checkpoint: ");
     EXPECT_HAS(latest.err, why);
@@ -93,8 +91,7 @@ TEST_F(CheckpointCommand, ASupersededCheckpointIsShownAndNotUsed) {
 TEST_F(CheckpointCommand, AnEarlierFormatIsSaidAndIsNoDamage) {
   make_older(scratch_ / "checkpoints/step_00000002");
   const std::string why = "manifest.json: was written by an older ripstop, in format version 5; this one";
-  const ProgramRun list = run_program("checkpoint list " + run_directory());
-  EXPECT_EQ(list.exit_code, 0);
+  const ProgramRun list = expect_success(run_program("checkpoint list " + run_directory()));
   EXPECT_HAS(list.out, "step 2          unreadable: ");
   EXPECT_HAS(list.out, why);
   for (const std::string verb : {"inspect", "verify"}) {
@@ -115,14 +112,14 @@ TEST_F(CheckpointCommand, AFolderThatIsNoRunIsRefused) {
       none.err,
       "is neither a run nor a model: it has no metrics.jsonl, LOCK, prompt_template.txt or checkpoint");
   write_bytes(scratch_ / "folder/metrics.jsonl", "");
-  const ProgramRun empty = run_program("checkpoint list '" + (scratch_ / "folder").string() + "'");
-  EXPECT_EQ(empty.exit_code, 0) << empty.err;
+  const ProgramRun empty =
+      expect_success(run_program("checkpoint list '" + (scratch_ / "folder").string() + "'"));
   EXPECT_HAS(empty.out, "no checkpoints in");
 }
 
 TEST_F(CheckpointCommand, Inspects) {
-  const ProgramRun text = run_program("checkpoint inspect " + run_directory() + " --checkpoint 1");
-  EXPECT_EQ(text.exit_code, 0) << text.err;
+  const ProgramRun text =
+      expect_success(run_program("checkpoint inspect " + run_directory() + " --checkpoint 1"));
   EXPECT_HAS(text.out, "step        1 (1 updates)");
   const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + run_directory()).out);
   EXPECT_EQ(json.at("step"), 2);
@@ -155,8 +152,8 @@ TEST_F(CheckpointCommand, InspectsAdapters) {
 
 TEST_F(CheckpointCommand, InspectGivesAVerdict) {
   const auto inspected = [&](const std::string& words = "") {
-    const ProgramRun run = run_program("checkpoint inspect --json " + run_directory() + words);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run =
+        expect_success(run_program("checkpoint inspect --json " + run_directory() + words));
     return nlohmann::json::parse(run.out);
   };
   // A checkpoint whose run is gone.
@@ -195,8 +192,7 @@ TEST_F(CheckpointCommand, InspectGivesAVerdict) {
 }
 
 TEST_F(CheckpointCommand, Verifies) {
-  const ProgramRun whole = run_program("checkpoint verify " + run_directory() + " --json");
-  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  const ProgramRun whole = expect_success(run_program("checkpoint verify " + run_directory() + " --json"));
   EXPECT_EQ(nlohmann::json::parse(whole.out).at("ok"), true);
   const std::string latest = (scratch_ / "checkpoints/step_00000002").string();
   EXPECT_EQ(
@@ -236,8 +232,7 @@ TEST(CheckpointInspect, ShowsAModelOfHuggingFace) {
   PretrainedDirectory directory;
   directory.write();
   const std::string path = "'" + directory.path().string() + "'";
-  const ProgramRun text = run_program("checkpoint inspect " + path);
-  EXPECT_EQ(text.exit_code, 0) << text.err;
+  const ProgramRun text = expect_success(run_program("checkpoint inspect " + path));
   EXPECT_HAS(text.out, "Hugging Face, exported as LlamaForCausalLM");
   EXPECT_HAS(text.out, "2 layers, hidden 8, feed-forward 12, 2 heads (1 key-value), 16 pieces");
   const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + path).out);

@@ -9,8 +9,8 @@ namespace {
 class CheckpointExportCommand : public RandomRun {};
 
 TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
-  const ProgramRun done = run_program("checkpoint export --format huggingface " + run() + " " + file("out"));
-  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const ProgramRun done =
+      expect_success(run_program("checkpoint export --format huggingface " + run() + " " + file("out")));
   EXPECT_HAS(done.out, file("out") + " holds " + run() + "/checkpoints/step_00000007 as float32: 21 tensors");
   EXPECT_HAS(done.out, "1 file of weights, ");
   EXPECT_HAS(done.out, ": config.json, generation_config.json, README.md, tokenizer.model, ");
@@ -21,8 +21,7 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "out" / name)) << name;
   EXPECT_EQ(read_bytes(scratch_ / "out" / "tokenizer.model"),
             read_bytes(scratch_ / "run" / "tokenizer.model"));
-  const ProgramRun seen = run_program("checkpoint inspect --json " + file("out"));
-  ASSERT_EQ(seen.exit_code, 0) << seen.err;
+  const ProgramRun seen = expect_success(run_program("checkpoint inspect --json " + file("out")));
   const auto json = nlohmann::json::parse(seen.out);
   EXPECT_EQ(json["format"], "huggingface");
   EXPECT_EQ(json["parameters"][0]["dtype"], "F32");
@@ -35,8 +34,7 @@ TEST_F(CheckpointExportCommand, WritesADirectoryThatInspectReads) {
 // An export has all that the run needs to write summaries, so the summaries are the same.
 TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
   write("run/prompt_template.txt", "Read: {document}\n\nTL;DR:");
-  const ProgramRun done = run_program("checkpoint export " + run() + " " + file("out"));
-  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const ProgramRun done = expect_success(run_program("checkpoint export " + run() + " " + file("out")));
   EXPECT_HAS(done.out, "next: ripstop summarize " + file("out") + " --input articles.jsonl");
   EXPECT_EQ(nlohmann::json::parse(read_bytes(scratch_ / "out" / "ripstop_prompt.json")),
             nlohmann::json({{"template", "Read: {document}\n\nTL;DR:"}, {"context", 256}}));
@@ -56,9 +54,8 @@ TEST_F(CheckpointExportCommand, SummariesOfAnExportAreThoseOfTheRun) {
   const std::string settings =
       write("out/generation_config.json",
             R"({"max_new_tokens": 12, "min_new_tokens": 8, "do_sample": true, "penalty_alpha": 0.6})");
-  const ProgramRun won =
-      run_program("summarize " + file("out") + " --num-beams 2 generation.max_new_tokens=5 --input " + input);
-  ASSERT_EQ(won.exit_code, 0) << won.err;
+  const ProgramRun won = expect_success(run_program(
+      "summarize " + file("out") + " --num-beams 2 generation.max_new_tokens=5 --input " + input));
   EXPECT_HAS(won.err, settings + ": top_k = 50");
   EXPECT_HAS(won.err,
              settings + ": not taken: penalty_alpha, min_new_tokens (it exceeds max_new_tokens = 5)");
@@ -79,8 +76,7 @@ TEST_F(CheckpointExportCommand, TextsOfAModelEndAtItsOwnEndTokens) {
   for (int id = 0; id < 10'000; ++id) ids.push_back(id);  // the model has fewer
   write("out/generation_config.json", nlohmann::json{{"eos_token_id", ids}}.dump());
   for (const char* way : {"", " --num-beams 3", " --do-sample", " --no-repeat-ngram-size 2"}) {
-    const ProgramRun done = run_program(summarize + way);
-    ASSERT_EQ(done.exit_code, 0) << done.err;
+    const ProgramRun done = expect_success(run_program(summarize + way));
     EXPECT_HAS(done.out, R"("summary":""})");
     EXPECT_HAS(done.err, "generation_config.json: texts end at the tokens 0 <unk>, 1 <s>, 2 </s>, ");
   }
@@ -98,8 +94,7 @@ TEST_F(CheckpointExportCommand, TextsEndAtTheGivenIds) {
   EXPECT_EQ(config["eos_token_id"], 2);
   std::string all = "0";
   for (int id = 1; id < config["vocab_size"]; ++id) all += "," + std::to_string(id);
-  const ProgramRun ended = run_program(summarize + " generation.eos_token_id=" + all);
-  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const ProgramRun ended = expect_success(run_program(summarize + " generation.eos_token_id=" + all));
   EXPECT_HAS(ended.out, R"("summary":""})");
   write("out/generation_config.json", R"({"eos_token_id": 1, "max_new_tokens": 12})");
   const ProgramRun replaced =
@@ -119,9 +114,8 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
   EXPECT_EQ(without.exit_code, 65);
   EXPECT_HAS(without.err, run() + " has no tokenizer.model");
   EXPECT_HAS(without.err, "--tokenizer FILE, or a directory");
-  const ProgramRun given =
-      run_program("summarize " + run() + " --tokenizer " + file("away.model") + " --input " + input);
-  ASSERT_EQ(given.exit_code, 0) << given.err;
+  const ProgramRun given = expect_success(
+      run_program("summarize " + run() + " --tokenizer " + file("away.model") + " --input " + input));
   EXPECT_EQ(given.out, own.out);
   ASSERT_EQ(run_program("prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " +
                         file("other"))
@@ -138,9 +132,8 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
 }
 
 TEST_F(CheckpointExportCommand, JsonIsOneDocument) {
-  const ProgramRun done =
-      run_program("checkpoint export --json --dtype bfloat16 --checkpoint 7 " + run() + " " + file("out"));
-  ASSERT_EQ(done.exit_code, 0) << done.err;
+  const ProgramRun done = expect_success(
+      run_program("checkpoint export --json --dtype bfloat16 --checkpoint 7 " + run() + " " + file("out")));
   const auto json = nlohmann::json::parse(done.out);
   EXPECT_EQ(json["directory"], file("out"));
   EXPECT_EQ(json["format"], "huggingface");
@@ -176,18 +169,16 @@ TEST_F(CheckpointExportCommand, RefusesWithTheNextThingToDo) {
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
   // Weights need no tokenizer.
   std::filesystem::remove(scratch_ / "run" / "tokenizer.model");
-  const ProgramRun without =
-      run_program("checkpoint export --license apache-2.0 --language en " + run() + " " + file("without"));
-  EXPECT_EQ(without.exit_code, 0) << without.err;
+  const ProgramRun without = expect_success(
+      run_program("checkpoint export --license apache-2.0 --language en " + run() + " " + file("without")));
   EXPECT_HAS(without.err, "has no tokenizer.model and no tokenizer.json: the export has the weights alone");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "without" / "tokenizer_config.json"));
   EXPECT_HAS(read_bytes(scratch_ / "without/README.md"), "\nlicense: apache-2.0\nlanguage:\n- en\n");
 }
 
 TEST_F(CheckpointExportCommand, RefusesAnotherTokenizer) {
-  const ProgramRun made = run_program(
-      "prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " + file("other"));
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  expect_success(run_program("prepare --source synthetic --examples 500 --seed 9 --vocab-size 380 --output " +
+                             file("other")));
   std::filesystem::copy_file(scratch_ / "other" / "tokenizer.model", scratch_ / "run" / "tokenizer.model",
                              std::filesystem::copy_options::overwrite_existing);
   expect_exit(run_program("checkpoint export " + run() + " " + file("out")), 65, "is not the tokenizer that");

@@ -114,8 +114,7 @@ TEST(CommandLine, EveryPathMayBeginWithHome) {
 }
 
 TEST(CommandLine, VersionNamesTheCommit) {
-  const ProgramRun run = run_program("--version");
-  EXPECT_EQ(run.exit_code, 0);
+  const ProgramRun run = expect_success(run_program("--version"));
   EXPECT_EQ(run.out, "ripstop " + std::string(version()) + " (" + std::string(git_commit()) + ")\n");
 }
 
@@ -314,8 +313,7 @@ TEST(CommandLine, TheProgramAsksWhetherItSpeaksToPeople) {
 }
 
 TEST(Doctor, JsonSaysWhatWasBuiltAndWhatIsHere) {
-  const ProgramRun run = run_program("doctor --json");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(run_program("doctor --json"));
   const auto json = nlohmann::json::parse(run.out);
   for (const char* library : {"MPI", "oneDNN", "HDF5", "SentencePiece", "PCRE2", "ICU"})
     EXPECT_FALSE(json.at("libraries").at(library).get<std::string>().empty()) << library;
@@ -328,8 +326,7 @@ TEST(Doctor, JsonSaysWhatWasBuiltAndWhatIsHere) {
 }
 
 TEST(Doctor, ComplainsAboutThreadsWithoutCores) {
-  const ProgramRun run = run_program("doctor", "OMP_NUM_THREADS=4096");
-  EXPECT_EQ(run.exit_code, 0);
+  const ProgramRun run = expect_success(run_program("doctor", "OMP_NUM_THREADS=4096"));
   EXPECT_TRUE(has(run.out, "! 4096 threads a rank on")) << run.out;
 }
 

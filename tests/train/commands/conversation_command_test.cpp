@@ -37,10 +37,9 @@ class ConversationCommand : public testing::Test {
   void make(const std::string& data, const std::string& counts = "12", const std::string& name = "chatml") {
     write_bytes(scratch_ / (data + "-in/train.jsonl"), lines(0, 50, counts));
     write_bytes(scratch_ / (data + "-in/test.jsonl"), lines(90, 7, counts));
-    const ProgramRun made =
+    const ProgramRun made = expect_success(
         run_program(fmt::format("prepare --input {} --tokenizer {} --chat-template {} --output {}",
-                                file(data + "-in"), chat_.path().string(), name, file(data)));
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+                                file(data + "-in"), chat_.path().string(), name, file(data))));
     prepared_ = made.err;
   }
   std::string file(const std::string& name) const { return (scratch_ / name).string(); }
@@ -51,9 +50,8 @@ class ConversationCommand : public testing::Test {
       text += fmt::format("{{\"document\": \"it is {} so\", \"summary\": \"no {}\"}}\n", i, i % 7);
     write_bytes(scratch_ / (data + "-in/train.jsonl"), text);
     write_bytes(scratch_ / (data + "-in/test.jsonl"), text.substr(0, text.find('\n', 200) + 1));
-    const ProgramRun made = run_program(fmt::format("prepare --input {} --tokenizer {} --output {}",
-                                                    file(data + "-in"), chat_.path().string(), file(data)));
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    expect_success(run_program(fmt::format("prepare --input {} --tokenizer {} --output {}",
+                                           file(data + "-in"), chat_.path().string(), file(data))));
   }
   /// config() of several data sets.
   std::string mixed(const std::vector<std::string>& names, int64_t length = 80) {
@@ -87,15 +85,13 @@ TEST_F(ConversationCommand, ThePlanIsWhatTheRunReads) {
   for (const std::string word : {"assistant", "last"}) {
     std::filesystem::remove_all(scratch_ / "run");
     const std::string toml = config("data", 80, "loss_on = \"" + word + "\"");
-    const ProgramRun planned = run_program("plan --cpus-per-task 1 --json " + toml);
-    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    const ProgramRun planned = expect_success(run_program("plan --cpus-per-task 1 --json " + toml));
     const Json data = Json::parse(planned.out).at("data");
     const SequenceReader reader(train, 80, word == "last" ? LossOn::kLast : LossOn::kAssistant);
     EXPECT_GT(data.at("cut_turns"), 0);
     EXPECT_EQ(data.at("cut_turns"), reader.cut_turns());
     EXPECT_EQ(data.at("without_targets"), 0);
-    const ProgramRun trained = run_program("train " + toml);
-    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    const ProgramRun trained = expect_success(run_program("train " + toml));
     EXPECT_HAS(trained.out, fmt::format("50 examples, {} turns cut to fit 80 tokens", reader.cut_turns()));
     const MetricsLog log = read_metrics(scratch_ / "run/metrics.jsonl");
     const DataUse& use = log.starts.at(0).data;
@@ -111,12 +107,10 @@ TEST_F(ConversationCommand, AnEvaluationAddsTheLossesOfItsAnswers) {
   make("data");
   make("first", "1");
   make("second", "2");
-  const ProgramRun trained = run_program("train " + config("data", 256));
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  expect_success(run_program("train " + config("data", 256)));
   const auto scores = [&](const std::string& data) {
-    const ProgramRun run = run_program(
-        fmt::format("evaluate {} --data {} --json --output {}", file("run"), file(data), file("of-" + data)));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program(fmt::format(
+        "evaluate {} --data {} --json --output {}", file("run"), file(data), file("of-" + data))));
     return Json::parse(run.out);
   };
   double sum = 0;
@@ -149,8 +143,8 @@ std::vector<std::string> summaries_of(const ProgramRun& run) {
 TEST_F(ConversationCommand, SummarizeAnswersAsTheEvaluationDoes) {
   make("data");
   ASSERT_EQ(run_program("train " + config("data", 80)).exit_code, 0);
-  const ProgramRun scored = run_program("evaluate " + file("run") + " --output " + file("scores"));
-  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  const ProgramRun scored =
+      expect_success(run_program("evaluate " + file("run") + " --output " + file("scores")));
   const int64_t turns =
       SequenceReader(TokenDataset(scratch_ / "data/test.h5"), 80, LossOn::kAssistant).cut_turns();
   EXPECT_GT(turns, 0);
@@ -176,9 +170,8 @@ TEST_F(ConversationCommand, SummarizeTakesEveryFormOfAQuestion) {
   const std::string expected = answers("in.jsonl", R"({"messages": [)" + user + "]}").out;
   const std::vector<std::string> first = {Json::parse(expected).at("summary")};
   EXPECT_EQ(summaries_of(answers("in.txt", "is it so\n")), first);
-  const ProgramRun exported =
-      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported"));
-  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const ProgramRun exported = expect_success(
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")));
   EXPECT_HAS(exported.err, "chat_template.jinja is written for the chat template chatml of the training");
   EXPECT_EQ(own_chat_template(read_tokenizer_files(scratch_ / "exported")), "chatml");
   const std::string readme = read_bytes(scratch_ / "exported/README.md");
@@ -209,9 +202,8 @@ TEST_F(ConversationCommand, AMixtureAnswersMessagesByItsConversations) {
   make_pairs("pairs");
   ASSERT_EQ(run_program("train " + mixed({"pairs", "chats"})).exit_code, 0);
   const auto evaluated = [&](const std::string& set) {
-    const ProgramRun run = run_program(
-        fmt::format("evaluate {} --data {} --output {}", file("run"), file(set), file("scores-" + set)));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    expect_success(run_program(
+        fmt::format("evaluate {} --data {} --output {}", file("run"), file(set), file("scores-" + set))));
     return summaries_of({0, read_bytes(scratch_ / ("scores-" + set) / "predictions.jsonl"), ""});
   };
   const std::vector<std::string> pairs = evaluated("pairs"), chats = evaluated("chats");
@@ -225,9 +217,8 @@ TEST_F(ConversationCommand, AMixtureAnswersMessagesByItsConversations) {
   };
   EXPECT_EQ(answered("run"), all);
 
-  const ProgramRun exported =
-      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported"));
-  ASSERT_EQ(exported.exit_code, 0) << exported.err;
+  const ProgramRun exported = expect_success(
+      run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")));
   EXPECT_HAS(exported.err, "chat_template.jinja is written for the chat template chatml of the training");
   EXPECT_EQ(answered("exported"), all);
   EXPECT_EQ(own_chat_template(read_tokenizer_files(scratch_ / "exported")), "chatml");
@@ -238,9 +229,8 @@ TEST_F(ConversationCommand, AMixtureAnswersMessagesByItsConversations) {
   EXPECT_HAS(readme, "| chat template of conversations | chatml |");
   EXPECT_HAS(readme, R"("<|im_start|>user\n{document}<|im_end|>\n<|im_start|>assistant\n")");
   // A data set that takes the tokenizer takes nothing of the questions with it.
-  const ProgramRun next = run_program(fmt::format("prepare --input {} --tokenizer {} --output {}",
-                                                  file("pairs-in"), file("exported"), file("next")));
-  ASSERT_EQ(next.exit_code, 0) << next.err;
+  const ProgramRun next = expect_success(run_program(fmt::format(
+      "prepare --input {} --tokenizer {} --output {}", file("pairs-in"), file("exported"), file("next"))));
   EXPECT_FALSE(read_question_choice(scratch_ / "next"));
 
   std::filesystem::remove_all(scratch_ / "run");
@@ -253,16 +243,13 @@ TEST_F(ConversationCommand, AfterRunningTextEveryLineIsAQuestion) {
   std::string text;
   for (int64_t i = 0; i < 40; ++i) text += fmt::format("{{\"text\": \"it is {} so\"}}\n", i);
   write_bytes(scratch_ / "text-in/train.jsonl", text);
-  const ProgramRun made =
-      run_program(fmt::format("prepare --source text --input {} --tokenizer {} --output {}", file("text-in"),
-                              chat_.path().string(), file("text")));
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  expect_success(run_program(fmt::format("prepare --source text --input {} --tokenizer {} --output {}",
+                                         file("text-in"), chat_.path().string(), file("text"))));
   ASSERT_EQ(run_program("train " + mixed({"text", "chats"})).exit_code, 0);
   ASSERT_EQ(
       run_program("checkpoint export --dtype float32 " + file("run") + " " + file("exported")).exit_code, 0);
-  const ProgramRun scored = run_program(
-      fmt::format("evaluate {} --data {} --output {}", file("run"), file("chats"), file("scores")));
-  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  expect_success(run_program(
+      fmt::format("evaluate {} --data {} --output {}", file("run"), file("chats"), file("scores"))));
   const std::vector<std::string> expected =
       summaries_of({0, read_bytes(scratch_ / "scores/predictions.jsonl"), ""});
   write_bytes(scratch_ / "in.txt", "is it so\n");
@@ -289,8 +276,7 @@ TEST_F(ConversationCommand, OfTwoChatTemplatesTheFirstIsNamedAndUsed) {
       "messages by {}, the chat template llama3 of 26 Jul 2024",
       file("chats/train.h5"), file("llama/train.h5"));
   EXPECT_HAS(run_program("plan --cpus-per-task 1 " + toml).out, "note: " + note);
-  const ProgramRun trained = run_program("train " + toml);
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramRun trained = expect_success(run_program("train " + toml));
   EXPECT_HAS(trained.out, note);
   EXPECT_EQ(read_question_choice(scratch_ / "run").value().chat_template, "llama3");
 }
@@ -328,8 +314,7 @@ TEST_F(ConversationCommand, AnEvaluationOfAMixtureSaysWhichSetItScores) {
 TEST_F(ConversationCommand, ShowMarksAnswersAndCuts) {
   make("data");
   const auto show = [&](const std::string& options) {
-    const ProgramRun run = run_program("prepare --show 1 " + options + " " + file("data"));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program("prepare --show 1 " + options + " " + file("data")));
     return run.out;
   };
   const std::string first = "<|im_start|>assistant\n[[no<|im_end|>\n]]", second = "[[yes 0<|im_end|>\n]]";

@@ -20,8 +20,8 @@ class EvaluateCommand : public RandomRun {};
 
 TEST_F(EvaluateCommand, ScoresASplit) {
   const std::string output = file("scored");
-  const ProgramRun got = run_program("evaluate " + run() + " --limit 9 --json --output " + output);
-  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const ProgramRun got =
+      expect_success(run_program("evaluate " + run() + " --limit 9 --json --output " + output));
   const json scores = json::parse(got.out);
   EXPECT_EQ(scores.at("step"), 7);
   EXPECT_EQ(scores.at("split"), "test");
@@ -37,9 +37,9 @@ TEST_F(EvaluateCommand, ScoresASplit) {
   std::string references;
   for (const json& line : lines_of(predictions))
     references += json{{"summary", line.at("reference")}}.dump() + "\n";
-  const ProgramRun again = run_program("rouge --json --reference " + write("references", references) +
-                                       " --candidate " + output + "/predictions.jsonl");
-  ASSERT_EQ(again.exit_code, 0) << again.err;
+  const ProgramRun again =
+      expect_success(run_program("rouge --json --reference " + write("references", references) +
+                                 " --candidate " + output + "/predictions.jsonl"));
   for (const char* name : {"rouge1", "rouge2", "rougeL"})
     EXPECT_EQ(json::parse(again.out).at(name), scores.at(name));
 }
@@ -55,8 +55,7 @@ TEST_F(EvaluateCommand, OtherSettingsGoToDirectoriesOfTheirOwn) {
   EXPECT_EQ(all.at("split_examples"), split);
   EXPECT_EQ(std::ssize(lines_of(predictions)), split);
 
-  const ProgramRun five = run_program("evaluate " + run() + " --limit 5");
-  ASSERT_EQ(five.exit_code, 0) << five.err;
+  const ProgramRun five = expect_success(run_program("evaluate " + run() + " --limit 5"));
   const json limited = json::parse(result("step_00000007-test-limit5/scores.json"));
   EXPECT_EQ(limited.at("examples"), 5);
   EXPECT_EQ(limited.at("split_examples"), split);
@@ -96,9 +95,8 @@ TEST_F(EvaluateCommand, OtherDataGoesToADirectoryOfItsOwn) {
   fs::copy(scratch_ / "data", scratch_ / "moved");
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 2 --data " + file("moved")).exit_code, 0);
   EXPECT_NE(result("step_00000007-test-limit2/scores.json"), "");
-  const ProgramRun made = run_program("prepare --source synthetic --examples 300 --seed 4 --output " +
-                                      file("others") + " --tokenizer " + file("data/tokenizer.model"));
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  expect_success(run_program("prepare --source synthetic --examples 300 --seed 4 --output " + file("others") +
+                             " --tokenizer " + file("data/tokenizer.model")));
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 2 --data " + file("others")).exit_code, 0);
   const std::string hash = TokenDataset(scratch_ / "others/test.h5").content_hash();
   EXPECT_NE(result("step_00000007-test-limit2-data-" + hash.substr(0, 8) + "/scores.json"), "");
@@ -113,9 +111,8 @@ TEST_F(EvaluateCommand, GoesOnWhereItStopped) {
   size_t third = 0;
   for (int i = 0; i < 3; ++i) third = predictions.find('\n', third) + 1;
   write_bytes(parts / "predictions.jsonl", predictions.substr(0, third) + "{\"example\":3,\"id\":\"torn");
-  const ProgramRun rest =
-      run_program("evaluate " + run() + " --limit 8 --batch-size 2 --output " + parts.string());
-  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  const ProgramRun rest = expect_success(
+      run_program("evaluate " + run() + " --limit 8 --batch-size 2 --output " + parts.string()));
   EXPECT_HAS(rest.out, "summaries there already: 3 of 8\n");
   EXPECT_EQ(read_bytes(parts / "predictions.jsonl"), predictions);
   EXPECT_EQ(read_bytes(parts / "scores.json"), read_bytes(whole / "scores.json"));
@@ -123,8 +120,7 @@ TEST_F(EvaluateCommand, GoesOnWhereItStopped) {
 
 TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 3").exit_code, 0);
-  const ProgramRun more = run_program("evaluate " + run() + " --limit 6 --json");
-  ASSERT_EQ(more.exit_code, 0) << more.err;
+  const ProgramRun more = expect_success(run_program("evaluate " + run() + " --limit 6 --json"));
   EXPECT_HAS(more.err, "summaries there already: 3 of 6, from ");
   ASSERT_EQ(run_program("evaluate " + run() + " --limit 6 --output " + file("six")).exit_code, 0);
   EXPECT_EQ(result("step_00000007-test-limit6/predictions.jsonl"),
@@ -132,8 +128,8 @@ TEST_F(EvaluateCommand, TakesSummariesOfASmallerLimit) {
 }
 
 TEST_F(EvaluateCommand, WritesBesideTheRun) {
-  const ProgramRun got = run_program("evaluate " + run() + " --checkpoint 7 --split validation --limit 2");
-  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const ProgramRun got =
+      expect_success(run_program("evaluate " + run() + " --checkpoint 7 --split validation --limit 2"));
   EXPECT_HAS(got.out, "rougeL");
   EXPECT_NE(result("step_00000007-validation-limit2/scores.json"), "");
   // Paths as people type them, also from inside the run: the results are always in the run.
@@ -158,8 +154,7 @@ TEST_F(EvaluateCommand, WhereTheRunCannotBeWrittenOutputIsNamed) {
 }
 
 TEST_F(EvaluateCommand, TrainGetsALossAndNoRouge) {
-  const ProgramRun got = run_program("evaluate " + run() + " --split train --limit 4");
-  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const ProgramRun got = expect_success(run_program("evaluate " + run() + " --split train --limit 4"));
   EXPECT_HAS(got.out, "no ROUGE: " + file("data/train.h5") + " holds no texts");
   const json scores = json::parse(result("step_00000007-train-limit4/scores.json"));
   EXPECT_EQ(scores.at("split"), "train");
@@ -187,16 +182,14 @@ TEST_F(EvaluateCommand, SaysHowManyDocumentsWereCut) {
         "\n";
   }
   ASSERT_GT(cut, 2);
-  const ProgramRun got = run_program(
-      fmt::format("evaluate {} --json --limit {} --max-new-tokens {}", run(), kExamples, kNewTokens));
-  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const ProgramRun got = expect_success(run_program(
+      fmt::format("evaluate {} --json --limit {} --max-new-tokens {}", run(), kExamples, kNewTokens)));
   EXPECT_EQ(json::parse(got.out).at("rouge_cut_documents"), cut);
   EXPECT_HAS(got.err, fmt::format("ROUGE {} of {} (document and 150 new tokens)", cut, kExamples));
 
   const ProgramRun summarized =
-      run_program(fmt::format("summarize {} --batch-size 4 --max-new-tokens {} --input {}", run(), kNewTokens,
-                              write("documents.jsonl", documents)));
-  ASSERT_EQ(summarized.exit_code, 0) << summarized.err;
+      expect_success(run_program(fmt::format("summarize {} --batch-size 4 --max-new-tokens {} --input {}",
+                                             run(), kNewTokens, write("documents.jsonl", documents))));
   const std::vector<json> lines = lines_of(summarized.out);
   ASSERT_EQ(std::ssize(lines), kExamples);
   int64_t cut_lines = 0;
@@ -222,10 +215,8 @@ TEST_F(EvaluateCommand, RefusesWhatDoesNotFit) {
   expect_exit(run_program("evaluate " + run() + " --limit 1 --output " + file("data")), 64,
               "holds no evaluation, and has prepare.json, ");
   EXPECT_EQ(run_program("evaluate " + run() + " --max-new-tokens 4000").exit_code, 64);
-  const ProgramRun made =
-      run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +
-                  file("other_tokenizer"));
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  expect_success(run_program("prepare --source synthetic --examples 300 --seed 3 --vocab-size 380 --output " +
+                             file("other_tokenizer")));
   EXPECT_EQ(run_program("evaluate " + run() + " --data " + file("other_tokenizer")).exit_code, 65);
 }
 
@@ -250,18 +241,14 @@ TEST_F(EvaluateCommand, ADamagedCheckpointComesWithAHint) {
 
 TEST_F(EvaluateCommand, WritesAsTheRunsConfigAsks) {
   write_run(scratch_ / "beams", scratch_ / "data", "num_beams = 3\nno_repeat_ngram_size = 3\n");
-  const ProgramRun own = run_program("evaluate " + file("beams") + " --limit 3");
-  EXPECT_EQ(own.exit_code, 0) << own.err;
+  expect_success(run_program("evaluate " + file("beams") + " --limit 3"));
   const std::string results = file("beams") + "/evaluation/step_00000007-test-limit3/";
   EXPECT_HAS(read_bytes(results + "settings.json"), "\"num_beams\": 3");
   // Options have the same effect on a run with greedy settings.
-  const ProgramRun given =
-      run_program("evaluate " + run() + " --limit 3 --num-beams 3 --no-repeat-ngram-size 3");
-  EXPECT_EQ(given.exit_code, 0) << given.err;
+  expect_success(run_program("evaluate " + run() + " --limit 3 --num-beams 3 --no-repeat-ngram-size 3"));
   EXPECT_EQ(lines_of(result("step_00000007-test-limit3-beams3-no_repeat_ngram_size3/predictions.jsonl")),
             lines_of(read_bytes(results + "predictions.jsonl")));
-  const ProgramRun greedy = run_program("evaluate " + run() + " --limit 3 generation.num_beams=1");
-  EXPECT_EQ(greedy.exit_code, 0) << greedy.err;
+  expect_success(run_program("evaluate " + run() + " --limit 3 generation.num_beams=1"));
   EXPECT_NE(lines_of(result("step_00000007-test-limit3/predictions.jsonl")),
             lines_of(read_bytes(results + "predictions.jsonl")));
 }
@@ -308,8 +295,7 @@ TEST_F(EvaluateCommand, NoKeyOnTheCommandLineIsIgnored) {
 // stop.
 TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   const std::string command = "evaluate " + run() + " --batch-size 2 --json --output ";
-  const ProgramRun whole = run_program(command + file("whole"));
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const ProgramRun whole = expect_success(run_program(command + file("whole")));
   const fs::path cut = file("cut");
   // Seconds from now, less than the margin: each start stops as soon as it has done a part.
   const std::string soon = "RIPSTOP_DEADLINE=$(($(date +%s) + 19))";
@@ -332,8 +318,7 @@ TEST_F(EvaluateCommand, GoesOnAfterItsTimeLimit) {
   EXPECT_GT(starts, 1) << "the loss alone has several parts";
   const int64_t parts = count();
   EXPECT_EQ(json::parse(read_bytes(cut / "loss.json")).at("complete"), true);
-  const ProgramRun last = run_program(command + cut.string());
-  ASSERT_EQ(last.exit_code, 0) << last.err;
+  const ProgramRun last = expect_success(run_program(command + cut.string()));
   EXPECT_HAS(last.err, fmt::format("summaries there already: {} of", parts));
   EXPECT_EQ(read_bytes(cut / "scores.json"), read_bytes(fs::path(file("whole")) / "scores.json"));
   EXPECT_EQ(read_bytes(cut / "predictions.jsonl"), read_bytes(fs::path(file("whole")) / "predictions.jsonl"));

@@ -135,13 +135,11 @@ TEST_F(JsonTokenizerCommands, AMetaspaceTokenizerGoesRound) {
 
 TEST_F(JsonTokenizerCommands, SpecialTokensInDocumentsAreReadIfAskedFor) {
   write_tokenizer(byte_level_json(), "<|endoftext|>");
-  const ProgramRun plain = prepare("plain");
-  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  const ProgramRun plain = expect_success(prepare("plain"));
   EXPECT_HAS(
       plain.err,
       "20 summaries and 0 documents have the name of a special token in them, which is encoded as text");
-  const ProgramRun read = prepare("data", "--read-special-tokens --eos-token '<|im_end|>'");
-  ASSERT_EQ(read.exit_code, 0) << read.err;
+  const ProgramRun read = expect_success(prepare("data", "--read-special-tokens --eos-token '<|im_end|>'"));
   EXPECT_HAS(read.err, "which is read as this token");
   const auto ids = [&](const std::string& data) {
     return Json::parse(run_program("prepare --show 2 --json '" + path(data) + "'").out)["examples"][1]["ids"];
@@ -176,13 +174,11 @@ TEST_F(JsonTokenizerCommands, OfBothFilesADifferenceIsTold) {
   const Tokenizer model(small_model(), "small");
   for (const auto& [name, bytes] : exported_tokenizer(model, 128).texts)
     if (name != "ripstop_tokenizer.json") write_bytes(scratch_ / "model" / name, bytes);
-  const ProgramRun same = prepare("same");
-  ASSERT_EQ(same.exit_code, 0) << same.err;
+  const ProgramRun same = expect_success(prepare("same"));
   EXPECT_EQ(same.err.find("beside it gives other ids"), std::string::npos) << same.err;
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "same/tokenizer.json"));
   write_tokenizer(metaspace_json(), "</s>");
-  const ProgramRun other = prepare("other");
-  ASSERT_EQ(other.exit_code, 0) << other.err;
+  const ProgramRun other = expect_success(prepare("other"));
   EXPECT_HAS(other.err,
              "tokenizer.json is read, as AutoTokenizer does; tokenizer.model beside it gives other ids, as "
              "for \"The");
@@ -224,8 +220,7 @@ TEST_F(JsonTokenizerCommands, ZeroShotNeedsNoNameOfAnEndToken) {
   write_bytes(scratch_ / "in.jsonl", "{\"document\": \"The bridge opened.\"}\n");
   const std::string summarize =
       "summarize '" + path("out") + "' --max-new-tokens 8 --input '" + path("in.jsonl") + "'";
-  const ProgramRun written = run_program(summarize);
-  EXPECT_EQ(written.exit_code, 0) << written.err;
+  const ProgramRun written = expect_success(run_program(summarize));
   EXPECT_HAS(written.err, "config.json: texts end at the tokens 275 <|im_end|>, 276 <think>\n");
   expect_exit(run_program(summarize + " 'generation.eos_token_id=[]'"), 65, "has 2 ids");
 }
@@ -253,8 +248,7 @@ TEST_F(JsonTokenizerCommands, ATemplateNeedsATokenBesideTheDocument) {
   EXPECT_EQ(prepare("words", "--template 'Text: {document}\\n'").exit_code, 0);
   json["post_processor"] = begin_template("<|endoftext|>", 274);
   write_tokenizer(json, "<|im_end|>");
-  const ProgramRun begun = prepare("begun", "--template '{document}\\n'");
-  EXPECT_EQ(begun.exit_code, 0) << begun.err;
+  expect_success(prepare("begun", "--template '{document}\\n'"));
 }
 
 TEST_F(JsonTokenizerCommands, BadFilesEndIn65) {
@@ -282,8 +276,7 @@ TEST_F(JsonTokenizerCommands, TheIdentityIsNotTheBytes) {
       {"strategy", "BatchLongest"}, {"direction", "Right"}, {"pad_to_multiple_of", nullptr}, {"pad_id", 0},
       {"pad_type_id", 0},           {"pad_token", "!"}};
   write_bytes(scratch_ / "data/tokenizer.json", json.dump());
-  const ProgramRun same = train("train.steps=6");
-  EXPECT_EQ(same.exit_code, 0) << same.err;
+  expect_success(train("train.steps=6"));
   json["model"]["merges"].erase(5);
   write_bytes(scratch_ / "data/tokenizer.json", json.dump());
   expect_exit(train("train.steps=8"), 65, "was made with another tokenizer");

@@ -16,10 +16,9 @@ using Json = nlohmann::json;
 class PlanCommand : public testing::Test {
  protected:
   void SetUp() override {
-    const ProgramRun data =
+    const ProgramRun data = expect_success(
         run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 400 --output " +
-                    (scratch_ / "data").string());
-    ASSERT_EQ(data.exit_code, 0) << data.err;
+                    (scratch_ / "data").string()));
     write_bytes(scratch_ / "config.toml",
                 "[run]\ndirectory = \"" + run().string() + "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" +
                     (scratch_ / "data").string() +
@@ -33,8 +32,7 @@ class PlanCommand : public testing::Test {
     return run_program("plan " + config() + " --cpus-per-task 1 " + arguments);
   }
   Json plan_json(const std::string& arguments = "") const {
-    const ProgramRun result = plan("--json " + arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const ProgramRun result = expect_success(plan("--json " + arguments));
     return Json::parse(result.out);
   }
 
@@ -59,8 +57,7 @@ TEST_F(PlanCommand, ThePlanIsWhatTheRunDoes) {
   EXPECT_EQ(before["checkpoint"]["most_on_disk"], 4);
 
   const std::string text = plan().out;
-  const ProgramRun trained = run_program("train " + config());
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProgramRun trained = expect_success(run_program("train " + config()));
   for (const char* name : {"data", "epoch", "run", "checkpoint"}) {
     EXPECT_NE(line_of(text, name), "") << text;
     EXPECT_EQ(line_of(text, name), line_of(trained.out, std::string(name) + ":")) << name;
@@ -101,10 +98,9 @@ class PlanOfSets : public PlanCommand {
   void SetUp() override {
     PlanCommand::SetUp();
     for (const auto& [name, seed] : {std::pair{"b", 2}, std::pair{"c", 3}}) {
-      const ProgramRun data = run_program(
+      expect_success(run_program(
           fmt::format("prepare --source synthetic --examples 60 --seed {} --tokenizer {} --output {}", seed,
-                      path("data"), path(name)));
-      ASSERT_EQ(data.exit_code, 0) << data.err;
+                      path("data"), path(name))));
     }
     std::filesystem::remove(scratch_ / "b/validation.h5");
   }
@@ -126,8 +122,7 @@ TEST_F(PlanOfSets, ARunThatExistsGoesOnAsPlanned) {
   };
   const auto goes_on_as_planned = [&](const std::string& overrides, const std::string& option = "") {
     const std::string planned = plan(overrides).out;
-    const ProgramRun trained = run_program("train " + option + config() + overrides);
-    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    const ProgramRun trained = expect_success(run_program("train " + option + config() + overrides));
     const std::string header = lengths("\n" + trained.out, ":");
     EXPECT_EQ(lengths(planned, " "), header);
     return header;
@@ -173,8 +168,7 @@ TEST_F(PlanOfSets, ValidationsAreThoseOfTheRun) {
       " train.validate_every=1 generation.validate_examples=1 data.directory=" + path("b") +
       " run.directory=" + path("none");
   const Json planned = plan_json(none);
-  const ProgramRun trained = run_program("train " + config() + none);
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  expect_success(run_program("train " + config() + none));
   EXPECT_HAS(plan(none).out, note);
   const MemoryUse measured = read_metrics(scratch_ / "none/metrics.jsonl").ends.at(0).measured.memory;
   EXPECT_EQ(planned["memory"]["activations"], measured[MemoryCategory::kActivations]);
@@ -209,14 +203,12 @@ TEST_F(PlanCommand, WhatTheDataSetRulesOutIsRefused) {
 // train refuses the tokenizer (65). plan needs none, so it prints a note.
 TEST_F(PlanCommand, AnotherTokenizerIsANote) {
   EXPECT_EQ(plan().out.find("train will refuse the data set"), std::string::npos);
-  const ProgramRun other =
+  const ProgramRun other = expect_success(
       run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 380 --output " +
-                  (scratch_ / "other").string());
-  ASSERT_EQ(other.exit_code, 0) << other.err;
+                  (scratch_ / "other").string()));
   std::filesystem::copy_file(scratch_ / "other/tokenizer.model", scratch_ / "data/tokenizer.model",
                              std::filesystem::copy_options::overwrite_existing);
-  const ProgramRun noted = plan();
-  EXPECT_EQ(noted.exit_code, 0) << noted.err;
+  const ProgramRun noted = expect_success(plan());
   EXPECT_HAS(noted.out, "note: train will refuse the data set: ");
   EXPECT_EQ(run_program("train " + config()).exit_code, 65);
   std::filesystem::remove(scratch_ / "data/tokenizer.model");
@@ -290,8 +282,7 @@ TEST_F(PlanCommand, Bfloat16MomentsAreInThePlan) {
   EXPECT_EQ(found["rows"][0]["moments"], "bfloat16");
   EXPECT_LE(found["rows"][0]["memory"]["total"], rounded["memory"]["total"]);
 
-  const ProgramRun trained = run_program("train " + config() + " optimizer.moments=bfloat16");
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  expect_success(run_program("train " + config() + " optimizer.moments=bfloat16"));
   const MetricsLog log = read_metrics(run() / "metrics.jsonl");
   EXPECT_EQ(log.ends.at(0).measured.memory[MemoryCategory::kOptimizer], saved);
   EXPECT_EQ(log.ends.at(0).measured.memory, log.ends.at(0).planned.memory);
@@ -365,8 +356,8 @@ TEST_F(PlanSearch, RowsAreWhatPlanSays) {
 TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
   const Json found = search("");
   const Json& best = found["rows"][0];
-  const ProgramRun shown = plan(job_ + " --search train.global_batch_sequences=32 'log.every_steps=3'");
-  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  const ProgramRun shown =
+      expect_success(plan(job_ + " --search train.global_batch_sequences=32 'log.every_steps=3'"));
   const std::string mesh =
       fmt::format("{} x {} x {} ", best["mesh"]["replicate"].get<int64_t>(),
                   best["mesh"]["fsdp"].get<int64_t>(), best["mesh"]["tensor"].get<int64_t>());
@@ -390,9 +381,9 @@ TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
   // The command of the document gives the best row.
   const std::string command = found["command"];
   ASSERT_EQ(command.rfind("ripstop train " + config() + " ", 0), 0U) << command;
-  const ProgramRun same = run_program("plan " + command.substr(std::string("ripstop train ").size()) + " " +
-                                      job_ + " --cpus-per-task 1 --json");
-  ASSERT_EQ(same.exit_code, 0) << same.err;
+  const ProgramRun same =
+      expect_success(run_program("plan " + command.substr(std::string("ripstop train ").size()) + " " + job_ +
+                                 " --cpus-per-task 1 --json"));
   EXPECT_EQ(shared_keys(best), shared_keys(Json::parse(same.out)));
 }
 

@@ -41,8 +41,7 @@ class PlanRatesCommand : public testing::Test {
         arguments);
   }
   Json plan_json(const std::string& arguments) const {
-    const ProgramRun result = plan("--json " + arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const ProgramRun result = expect_success(plan("--json " + arguments));
     return Json::parse(result.out);
   }
 

@@ -61,15 +61,14 @@ TEST_F(PrepareCommand, DamagedGzipIsRefusedByName) {
   with(whole.substr(0, first.size() + 5));
   with(whole + "garbage");
   write_gzip(scratch_ / "more.gz", pairs(450).substr(text.size()));
-  const ProgramRun good = prepare("--vocab-size 350 --input " +
-                                  write("train.jsonl.gz", first + read_bytes(scratch_ / "more.gz")));
-  ASSERT_EQ(good.exit_code, 0) << good.err;
+  const ProgramRun good = expect_success(prepare(
+      "--vocab-size 350 --input " + write("train.jsonl.gz", first + read_bytes(scratch_ / "more.gz"))));
   EXPECT_HAS(good.out, "train              450 ");
 }
 
 TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
-  const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run =
+      expect_success(prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300))));
   EXPECT_HAS(run.err, "prepare: encoding  26.4 KiB in ");
   // A time of 0s gives no rate.
   EXPECT_EQ(run.err.find("in 0s  "), std::string::npos) << run.err;
@@ -83,16 +82,15 @@ TEST_F(PrepareCommand, WhatItCountsHasAUnit) {
 }
 
 TEST_F(PrepareCommand, HelpSaysWhatIsReadAndHowSplitsAreTold) {
-  const ProgramRun run = run_program("prepare --help");
-  EXPECT_EQ(run.exit_code, 0);
+  const ProgramRun run = expect_success(run_program("prepare --help"));
   EXPECT_HAS(run.out, ".jsonl, .json, .txt (also with .gz)");
   EXPECT_HAS(run.out, "begins or ends with val, valid or dev is validation, with test or eval it is test");
 }
 
 // The table counts stored tokens; plan and train count tokens that predict another.
 TEST_F(PrepareCommand, TheTokensOfAnEpochAreThoseOfPlan) {
-  const ProgramRun run = prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300)));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run =
+      expect_success(prepare("--vocab-size 350 --input " + write("train.jsonl", pairs(300))));
   const size_t at = run.out.find("epoch        ");
   ASSERT_NE(at, std::string::npos) << run.out;
   const std::string tokens = run.out.substr(at + 13, run.out.find(" of train", at) - at - 13);
@@ -101,15 +99,13 @@ TEST_F(PrepareCommand, TheTokensOfAnEpochAreThoseOfPlan) {
                           "\"\n[model]\npreset = \"15m\"\n[data]\ndirectory = \"" + file("out") +
                           "\"\nsequence_length = 256\n[train]\nepochs = 1\n"
                           "global_batch_sequences = 4\n[optimizer]\nlearning_rate = 1e-3\n");
-  const ProgramRun plan = run_program("plan " + config);
-  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const ProgramRun plan = expect_success(run_program("plan " + config));
   EXPECT_HAS(plan.out, " steps, " + tokens + "\n") << tokens;
 }
 
 TEST_F(PrepareCommand, CompressedBytesAreCalledSo) {
   write_gzip(scratch_ / "train.jsonl.gz", pairs(300));
-  const ProgramRun run = prepare("--vocab-size 350 --input " + file("train.jsonl.gz"));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(prepare("--vocab-size 350 --input " + file("train.jsonl.gz")));
   EXPECT_HAS(run.err, "prepare: reading compressed text for the tokenizer  ");
   EXPECT_HAS(run.err, "prepare: encoding compressed text  ");
 }

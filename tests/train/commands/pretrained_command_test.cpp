@@ -30,8 +30,7 @@ class PretrainedCommands : public RandomRun {
 
 TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
-  const ProgramRun imported = run_program("checkpoint import " + model() + " " + path("out"));
-  ASSERT_EQ(imported.exit_code, 0) << imported.err;
+  const ProgramRun imported = expect_success(run_program("checkpoint import " + model() + " " + path("out")));
   EXPECT_HAS(imported.out, "model.pretrained=" + path("out") + " begins a run with its weights");
   EXPECT_EQ(run_program("checkpoint verify " + path("out")).exit_code, 0);
   // The model and its import have the same scores.
@@ -70,8 +69,7 @@ TEST_F(PretrainedCommands, ImportMakesACheckpoint) {
   EXPECT_HAS(read_bytes(scratch_ / "back" / "README.md"),
              "not trained by it: the weights are those of `" + model());
   // --device works with an import, too.
-  const ProgramRun on_cpu = run_program("evaluate " + path("out") + rest + path("cpu") + " --device cpu");
-  EXPECT_EQ(on_cpu.exit_code, 0) << on_cpu.err;
+  expect_success(run_program("evaluate " + path("out") + rest + path("cpu") + " --device cpu"));
 }
 
 // plan warns of another tokenizer, with which fine-tuning would give nonsense.
@@ -82,8 +80,7 @@ TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
                           "\"\n[data]\ndirectory = \"" + path("data") +
                           "\"\nsequence_length = 128\n[train]\nsteps = 2\nglobal_batch_sequences = 2\n" +
                           "[optimizer]\nlearning_rate = 1e-3\n");
-  const ProgramRun unknown = run_program("plan " + config);
-  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  const ProgramRun unknown = expect_success(run_program("plan " + config));
   EXPECT_HAS(unknown.out,
              "and no tokenizer.json: whether the data set " + path("data") + " has its tokenizer was");
   std::filesystem::copy(scratch_ / "data" / "tokenizer.model", model_.path() / "tokenizer.model");
@@ -103,8 +100,7 @@ TEST_F(PretrainedCommands, PlanComparesTheTokenizers) {
                 .exit_code,
             0);
   const std::string other = config + " data.directory=" + path("other");
-  const ProgramRun warned = run_program("plan " + other);
-  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  const ProgramRun warned = expect_success(run_program("plan " + other));
   EXPECT_HAS(warned.out, "note: train will refuse the data set: the data set " + path("other") +
                              " has another tokenizer (SHA-256 ");
   EXPECT_HAS(warned.out, "ripstop prepare --tokenizer " + model() + " makes a data set for it");
@@ -153,8 +149,7 @@ TEST_F(PretrainedCommands, EveryVerbSaysWhatItLeavesOutOfTheNames) {
         "evaluate " + model() + " --limit 1 --data " + path("data") + " --output " + path("scores"),
         "summarize " + model() + " --max-new-tokens 2 --template '{document}:' --input " + path("in.jsonl"),
         "checkpoint import " + model() + " " + path("out")}) {
-    const ProgramRun run = run_program(verb);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program(verb));
     EXPECT_HAS(run.out + run.err,
                "note: " + model() + ": all names of tensors begin with 'module.', which is left out");
   }
@@ -164,8 +159,7 @@ TEST_F(PretrainedCommands, EveryVerbSaysWhatItLeavesOutOfTheNames) {
 TEST_F(PretrainedCommands, ADamagedGenerationConfigIsTold) {
   for (const char* bad : {"{", "[]", R"({"eos_token_id": "2"})", R"({"eos_token_id": [2, 1.5]})"}) {
     write_bytes(model_.path() / "generation_config.json", bad);
-    const ProgramRun run = run_program("checkpoint inspect " + model());
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program("checkpoint inspect " + model()));
     EXPECT_HAS(run.out, "texts end   damaged: " + model() + "/generation_config.json: ");
     EXPECT_HAS(run.out, "verdict     readable");
     const auto json = nlohmann::json::parse(run_program("checkpoint inspect --json " + model()).out);
@@ -193,8 +187,7 @@ TEST_F(PretrainedCommands, PlanKnowsItsSizes) {
                           "\"\n[data]\ndirectory = \"" + path("data") +
                           "\"\nsequence_length = 256\n[train]\nsteps = 2\nglobal_batch_sequences = 2\n" +
                           "[optimizer]\nlearning_rate = 1e-3\n");
-  const ProgramRun plan = run_program("plan " + config);
-  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  const ProgramRun plan = expect_success(run_program("plan " + config));
   EXPECT_HAS(plan.out,
              "parameters      " + std::to_string(parameter_count(open_pretrained_model(model()).config)));
   EXPECT_HAS(plan.out, "model           " + model_text(open_pretrained_model(model()).config) + "\n");

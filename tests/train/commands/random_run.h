@@ -83,10 +83,9 @@ inline void write_run(const std::filesystem::path& run, const std::filesystem::p
 class RandomRun : public testing::Test {
  protected:
   void SetUp() override {
-    const ProgramRun made =
+    expect_success(
         run_program("prepare --source synthetic --examples 1500 --seed 3 --vocab-size 400 --output " +
-                    (scratch_ / "data").string());
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+                    (scratch_ / "data").string()));
     write_run(scratch_ / "run", scratch_ / "data");
   }
   std::string run() { return (scratch_ / "run").string(); }

@@ -78,8 +78,7 @@ class Report : public testing::Test {
 
   std::string page_of(const std::string& arguments) const {
     const std::string output = (scratch_ / "out.html").string();
-    const ProgramRun run = run_program("report --output " + output + " " + arguments);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    expect_success(run_program("report --output " + output + " " + arguments));
     return read_bytes(output);
   }
 
@@ -294,8 +293,7 @@ TEST_F(Report, ReplacesReportsAlone) {
 
 TEST_F(Report, MakesEventFilesAfterwards) {
   const std::string run = write_run("a", {}).string();
-  const ProgramRun made = run_program("report --tensorboard " + run);
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const ProgramRun made = expect_success(run_program("report --tensorboard " + run));
   const std::string bytes = read_bytes(made.out.substr(0, made.out.find('\n')));
   EXPECT_TRUE(has(bytes, "brain.Event:2"));
   EXPECT_TRUE(has(bytes, "train/loss"));
@@ -321,8 +319,7 @@ TEST_F(Report, MergesTheTracesOfARun) {
     write_trace(posix_io(), run / kTraceFolder, {.rank = rank, .ranks = 2}, RangeRecorder(),
                 NodeClock(one, one, 0));
   }
-  const ProgramRun whole = report(" " + run.string());
-  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  const ProgramRun whole = expect_success(report(" " + run.string()));
   EXPECT_TRUE(has(whole.out, "2 ranks; open it")) << whole.out;
   EXPECT_TRUE(read_bytes(merged).starts_with(kTraceBegin));
   fs::remove(run / kTraceFolder / "rank_00001.json");

@@ -22,8 +22,7 @@ TEST_F(RougeCommand, PrintsOneJsonDocument) {
   const std::string reference = file("reference", "a b c d\nx y\n");
   const std::string candidate = file("candidate.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"y x\"}\n");
   const ProgramRun run =
-      run_program("rouge --reference " + reference + " --candidate " + candidate + " --json");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+      expect_success(run_program("rouge --reference " + reference + " --candidate " + candidate + " --json"));
   const auto scores = nlohmann::json::parse(run.out);
   EXPECT_EQ(scores.at("examples"), 2);
   EXPECT_DOUBLE_EQ(scores.at("rouge1").at("precision").get<double>(), 1);
@@ -39,9 +38,9 @@ TEST_F(RougeCommand, PredictionsHaveTheirReferences) {
   const std::string all = file("test.jsonl", "{\"summary\": \"a b\"}\n{\"summary\": \"a b\"}\n");
   expect_exit(run_program("rouge --reference " + all + " --candidate " + predictions), 65,
               "jq -c '{summary: .reference}' predictions.jsonl | ripstop rouge");
-  const ProgramRun run = run_program("rouge --reference - --candidate " + predictions + " --json",
-                                     "jq -c '{summary: .reference}' " + predictions + " |");
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run =
+      expect_success(run_program("rouge --reference - --candidate " + predictions + " --json",
+                                 "jq -c '{summary: .reference}' " + predictions + " |"));
   EXPECT_HAS(run.out, "\"recall\": 0.5");
   const std::string hindi = file("hindi", "\u092f\u0939\n");
   EXPECT_HAS(run_program("rouge --reference " + hindi + " --candidate " + hindi).err,
@@ -74,9 +73,9 @@ TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
 TEST_F(RougeCommand, ReadsGzip) {
   write_gzip(scratch_ / "reference.jsonl.gz", "{\"summary\": \"a b c d\"}\n{\"summary\": \"x y\"}\n");
   write_gzip(scratch_ / "candidate.gz", "a b\ny x\n");
-  const ProgramRun run = run_program("rouge --reference " + (scratch_ / "reference.jsonl.gz").string() +
-                                     " --candidate " + (scratch_ / "candidate.gz").string() + " --json");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run =
+      expect_success(run_program("rouge --reference " + (scratch_ / "reference.jsonl.gz").string() +
+                                 " --candidate " + (scratch_ / "candidate.gz").string() + " --json"));
   EXPECT_DOUBLE_EQ(nlohmann::json::parse(run.out).at("rouge1").at("recall").get<double>(), 0.75);
   const std::string cut = read_bytes(scratch_ / "candidate.gz").substr(0, 20);
   expect_exit(
@@ -86,8 +85,8 @@ TEST_F(RougeCommand, ReadsGzip) {
 
 TEST_F(RougeCommand, PrintsATableAndReadsStandardInput) {
   const std::string reference = file("reference", "a b c d\n");
-  const ProgramRun run = run_program("rouge --reference " + reference + " --candidate -", "printf 'a b' |");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run =
+      expect_success(run_program("rouge --reference " + reference + " --candidate -", "printf 'a b' |"));
   EXPECT_EQ(run.out,
             "         precision    recall  fmeasure\n"
             "rouge1      1.0000    0.5000    0.6667\n"
@@ -102,8 +101,7 @@ TEST_F(RougeCommand, GzipIsReadFromFilesAndStandardInput) {
   ASSERT_EQ(std::system(("gzip -k " + reference + " " + candidate).c_str()), 0);
   const ProgramRun plain = run_program("rouge --reference " + reference + " --candidate " + candidate);
   const ProgramRun packed =
-      run_program("rouge --reference " + reference + ".gz --candidate " + candidate + ".gz");
-  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+      expect_success(run_program("rouge --reference " + reference + ".gz --candidate " + candidate + ".gz"));
   EXPECT_EQ(packed.out, plain.out);
   EXPECT_EQ(
       run_program("rouge --reference " + reference + " --candidate -", "cat " + candidate + ".gz |").out,
@@ -122,8 +120,7 @@ TEST_F(RougeCommand, ComparesTwoEvaluations) {
   file("a/predictions.jsonl", lines_a);
   const std::string compare = "rouge --compare " + (scratch_ / "a").string() + " ",
                     b = file("b.jsonl", lines_b);
-  const ProgramRun run = run_program(compare + b + " --json --resamples 500 --seed 3");
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(run_program(compare + b + " --json --resamples 500 --seed 3"));
   const auto stemmed = nlohmann::json::parse(run.out);
   EXPECT_EQ(stemmed.at("examples"), 40);
   EXPECT_EQ(stemmed.at("resamples"), 500);
@@ -135,8 +132,7 @@ TEST_F(RougeCommand, ComparesTwoEvaluations) {
   EXPECT_NEAR(rouge1.at("difference").get<double>(), 0, 1e-12);
   EXPECT_LT(rouge1.at("low"), -0.05);
   EXPECT_GT(rouge1.at("high"), 0.05);
-  const ProgramRun whole = run_program(compare + b + " --no-stemmer");
-  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const ProgramRun whole = expect_success(run_program(compare + b + " --no-stemmer"));
   EXPECT_EQ(whole.out.substr(0, whole.out.find(" to ")),
             "                 A         B     B - A   95 % interval\n"
             "rouge1      0.0000    0.3333   +0.3333   +0.2333");

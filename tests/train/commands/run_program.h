@@ -38,6 +38,14 @@ inline ProgramRun run_program(const std::string& arguments, const std::string& b
   return run;
 }
 
+/// Expects that the program did its work, and returns `run`.
+inline ProgramRun expect_success(const ProgramRun& run,
+                                 const std::source_location& place = std::source_location::current()) {
+  const testing::ScopedTrace trace(place.file_name(), static_cast<int>(place.line()), "success is expected");
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  return run;
+}
+
 /// Expects that the program ended with `exit_code` and `part` in its message.
 inline void expect_exit(const ProgramRun& run, int exit_code, const std::string& part,
                         const std::source_location& place = std::source_location::current()) {

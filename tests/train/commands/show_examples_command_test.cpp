@@ -25,15 +25,13 @@ class ShowExamples : public testing::Test {
     write_bytes(scratch_ / "train.jsonl", lines);
     write_bytes(scratch_ / "val.jsonl",
                 "{\"id\": \"n\", \"document\": \"A tab\\t \\u001b[31m.\\nLine.\", \"summary\": \"S.\"}\n");
-    const ProgramRun made = run_program(fmt::format("prepare --input {} {} --vocab-size 350 --output {}",
-                                                    file("train.jsonl"), file("val.jsonl"), file("data")));
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    expect_success(run_program(fmt::format("prepare --input {} {} --vocab-size 350 --output {}",
+                                           file("train.jsonl"), file("val.jsonl"), file("data"))));
   }
   std::string file(const std::string& name) const { return (scratch_ / name).string(); }
   ProgramRun show(const std::string& arguments) const { return run_program("prepare --show " + arguments); }
   nlohmann::json shown(const std::string& arguments) const {
-    const ProgramRun run = show(arguments + " --json " + file("data"));
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(show(arguments + " --json " + file("data")));
     return nlohmann::json::parse(run.out);
   }
   void expect_refused(const std::string& arguments, int code, const std::string& what) const {
@@ -81,8 +79,7 @@ TEST_F(ShowExamples, IdsAndMarksAreThoseOfTheLoader) {
 }
 
 TEST_F(ShowExamples, TheTextShowsWhatCounts) {
-  const ProgramRun run = show("2 " + file("data"));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun run = expect_success(show("2 " + file("data")));
   EXPECT_EQ(run.err, "");
   EXPECT_HAS(run.out,
              "train.h5: 2 of 300 examples, nothing is cut; tokens in the loss stand between [[ and ]]\n");
@@ -117,21 +114,18 @@ TEST_F(ShowExamples, ASeedDraws) {
 
 TEST_F(ShowExamples, ANewDataSetIsShownAtOnce) {
   const std::string make = fmt::format("2 --vocab-size 350 --input {} --output ", file("train.jsonl"));
-  const ProgramRun made = show(make + file("again"));
-  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const ProgramRun made = expect_success(show(make + file("again")));
   const size_t written = made.out.find("written      ");
   ASSERT_NE(written, std::string::npos) << made.out;
   EXPECT_GT(made.out.find("again/train.h5: 2 of 300 examples, "), written) << made.out;
   EXPECT_HAS(made.out, "TL;DR:[[ Harbour 1 opened.</s>]]\n");
   // The seed draws the examples.
-  const ProgramRun json = show(make + file("third") + " --json --seed 3");
-  ASSERT_EQ(json.exit_code, 0) << json.err;
+  const ProgramRun json = expect_success(show(make + file("third") + " --json --seed 3"));
   EXPECT_EQ(nlohmann::json::parse(json.out).at("examples").size(), 2u);
   EXPECT_HAS(json.err, "written      ");
   EXPECT_EQ(json.err.find("not used: --seed"), std::string::npos) << json.err;
   // The report names the empty split, so --show prints nothing.
-  const ProgramRun empty = show(make + file("fourth") + " --json --split test");
-  EXPECT_EQ(empty.exit_code, 0) << empty.err;
+  const ProgramRun empty = expect_success(show(make + file("fourth") + " --json --split test"));
   EXPECT_EQ(nlohmann::json::parse(empty.out).at("examples").size(), 0u);
 }
 

@@ -51,8 +51,7 @@ class Status : public testing::Test {
     if (exit_code >= 0) file.write(end);
   }
   nlohmann::json status_of(const std::string& directories) const {
-    const ProgramRun run = run_program("status --json " + directories);
-    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program("status --json " + directories));
     return nlohmann::json::parse(run.out);
   }
 
@@ -83,8 +82,7 @@ TEST_F(Status, TellsTheStateOfEveryRunInAFolder) {
   EXPECT_TRUE(runs[1].at("eta_seconds").is_null());
   EXPECT_TRUE(has(runs[6].at("note"), "metrics.jsonl: 2 lines are no events, the first is line 1"));
 
-  const ProgramRun table = run_program("status " + scratch_.path().string());
-  EXPECT_EQ(table.exit_code, 0);
+  const ProgramRun table = expect_success(run_program("status " + scratch_.path().string()));
   EXPECT_TRUE(has(table.out, "20/40    2.5000    2.7500      1234"));
 }
 

@@ -29,8 +29,8 @@ TEST_F(SummarizeCommand, SummariesAreThePredictions) {
       run_program("summarize " + run() + " --batch-size 2 --input " + input + " --output " + file("out"))
           .exit_code,
       0);
-  const ProgramRun piped = run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |");
-  ASSERT_EQ(piped.exit_code, 0) << piped.err;
+  const ProgramRun piped =
+      expect_success(run_program("summarize " + run() + " --batch-size 3", "cat " + input + " |"));
   EXPECT_EQ(piped.out, read_bytes(file("out")));
   write_gzip(scratch_ / "documents.jsonl.gz", documents);
   const ProgramRun packed =
@@ -52,8 +52,7 @@ TEST_F(SummarizeCommand, SummariesAreThePredictions) {
 TEST_F(SummarizeCommand, ReadsGzip) {
   const std::string plain = write("plain.jsonl", "{\"document\": \"one\"}\n{\"document\": \"two\"}\n");
   ASSERT_EQ(std::system(("gzip -k " + plain).c_str()), 0);
-  const ProgramRun got = run_program("summarize " + run() + " --input " + plain + ".gz");
-  ASSERT_EQ(got.exit_code, 0) << got.err;
+  const ProgramRun got = expect_success(run_program("summarize " + run() + " --input " + plain + ".gz"));
   EXPECT_EQ(got.out, run_program("summarize " + run() + " --input " + plain).out);
   EXPECT_EQ(lines_of(got.out).size(), 2u);
 }
@@ -81,8 +80,7 @@ TEST_F(SummarizeCommand, KeepsAnOutputThatExists) {
   const std::string words = "summarize " + run() + " --input " + input + " --output " + output;
   expect_exit(run_program(words), 64, "exists already");
   EXPECT_EQ(read_bytes(output), "summaries\n");
-  const ProgramRun replaced = run_program(words + " --force");
-  ASSERT_EQ(replaced.exit_code, 0) << replaced.err;
+  const ProgramRun replaced = expect_success(run_program(words + " --force"));
   EXPECT_EQ(lines_of(read_bytes(output)).size(), 2u);
   EXPECT_HAS(replaced.err, "1 of 2 documents empty or null");
 }

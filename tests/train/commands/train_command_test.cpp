@@ -12,18 +12,16 @@ namespace {
 class TrainCommand : public testing::Test {
  protected:
   void SetUp() override {
-    const ProgramRun data =
+    const ProgramRun data = expect_success(
         run_program("prepare --source synthetic --examples 200 --seed 1 --vocab-size 400 --output " +
-                    (made_ / "data").string());
-    ASSERT_EQ(data.exit_code, 0) << data.err;
+                    (made_ / "data").string()));
     write_bytes(made_ / "config.toml",
                 "[run]\ndirectory = \"" + (made_ / "run").string() +
                     "\"\ndevice = \"cpu\"\n[data]\ndirectory = \"" + (made_ / "data").string() +
                     "\"\nsequence_length = 128\n[model]\npreset = \"debug\"\n[train]\nsteps = 2\n"
                     "global_batch_sequences = 2\n[optimizer]\nlearning_rate = 1e-3\n[precision]\ncompute = "
                     "\"float32\"\n[checkpoint]\nevery_steps = 1\n");
-    const ProgramRun run = run_program("train " + (made_ / "config.toml").string());
-    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const ProgramRun run = expect_success(run_program("train " + (made_ / "config.toml").string()));
     std::filesystem::copy(made_ / "run", this->run(), std::filesystem::copy_options::recursive);
   }
   std::filesystem::path run() const { return scratch_ / "run"; }
@@ -53,9 +51,8 @@ class TrainCommand : public testing::Test {
 
 TEST_F(TrainCommand, MoreStepsGoOnWhereTheRunEnded) {
   EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2}));
-  const ProgramRun more =
-      train("train.steps=4 log.every_steps=1 checkpoint.keep=1 train.micro_batch_sequences=1");
-  EXPECT_EQ(more.exit_code, 0) << more.err;
+  const ProgramRun more = expect_success(
+      train("train.steps=4 log.every_steps=1 checkpoint.keep=1 train.micro_batch_sequences=1"));
   EXPECT_HAS(more.out + more.err, "train.steps: 2 -> 4");
   EXPECT_EQ(steps(), (std::vector<int64_t>{1, 2, 3, 4}));
   EXPECT_HAS(read_bytes(run() / "config.toml"), "steps = 4");
@@ -74,9 +71,8 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
                     words =
                         " run.continue_from=" + run().string() + " run.directory=" + fresh + " train.steps=3";
   const std::string source = (run() / "checkpoints/step_00000002").string();
-  const ProgramRun plan = run_program("plan " + config + words),
+  const ProgramRun plan = expect_success(run_program("plan " + config + words)),
                    json = run_program("plan --json " + config + words);
-  EXPECT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_HAS(plan.out, "continues       " + source + ", step 2\n");
   EXPECT_HAS(json.out, "\"continues\": \"" + source + "\"");
   EXPECT_HAS(plan.out, "schedule ");
@@ -98,8 +94,7 @@ TEST_F(TrainCommand, PlanAndTrainContinueAnotherRun) {
 }
 
 TEST_F(TrainCommand, ARunThatIsDoneSaysSo) {
-  const ProgramRun again = train("");
-  EXPECT_EQ(again.exit_code, 0) << again.err;
+  const ProgramRun again = expect_success(train(""));
   EXPECT_HAS(again.out, "done already: give more train.steps");
   const std::string directory = run().string();
   EXPECT_HAS(again.out, "next:\n  ripstop evaluate " + directory + " ");
@@ -147,10 +142,9 @@ TEST_F(TrainCommand, ADataDirectoryThatIsNotThereIsNamedWithTheCommandThatMakesI
 
 // train refuses another tokenizer than the data set's: the run would store it and write nonsense.
 TEST_F(TrainCommand, AnotherTokenizerBesideTheTrainingSetIsRefusedWithoutValidation) {
-  const ProgramRun other =
+  const ProgramRun other = expect_success(
       run_program("prepare --source synthetic --examples 200 --seed 9 --vocab-size 400 --output " +
-                  (scratch_ / "other").string());
-  ASSERT_EQ(other.exit_code, 0) << other.err;
+                  (scratch_ / "other").string()));
   std::filesystem::copy(made_ / "data", scratch_ / "data");
   std::filesystem::copy_file(scratch_ / "other/tokenizer.model", scratch_ / "data/tokenizer.model",
                              std::filesystem::copy_options::overwrite_existing);
@@ -183,16 +177,14 @@ TEST_F(TrainCommand, ACopiedRunDoesNotGoOnInTheOldOne) {
                           " run.seed=2 run.directory=" + run().string()),
               64, run().string() + " was begun with another config: run.seed: 1 -> 2");
   for (const std::filesystem::path& directory : {run(), made_ / "run"}) {
-    const ProgramRun meant = run_program(copied + " train.steps=3 run.directory=" + directory.string());
-    EXPECT_EQ(meant.exit_code, 0) << meant.err;
+    expect_success(run_program(copied + " train.steps=3 run.directory=" + directory.string()));
     EXPECT_EQ(read_metrics(directory / "metrics.jsonl").steps.size(), 3U);
   }
 }
 
 TEST_F(TrainCommand, ANewRunByTheConfigOfAnotherIsNoted) {
   const std::string config = (run() / "config.toml").string(), fresh = (scratch_ / "rnu").string();
-  const ProgramRun begun = run_program("train " + config + " run.directory=" + fresh);
-  EXPECT_EQ(begun.exit_code, 0) << begun.err;
+  const ProgramRun begun = expect_success(run_program("train " + config + " run.directory=" + fresh));
   EXPECT_HAS(begun.out, "note: " + config + " is the config of the run in " + run().string() +
                             ", which stays as it is: a new run begins in " + fresh);
   // No note if no run begins.
@@ -209,8 +201,7 @@ TEST_F(TrainCommand, ALostLogIsSaidOnce) {
   for (const bool is_there : {false, true}) {
     std::filesystem::remove(run() / "metrics.jsonl");
     if (is_there) write_bytes(run() / "metrics.jsonl", "");
-    const ProgramRun more = train(is_there ? "train.steps=4" : "train.steps=3");
-    EXPECT_EQ(more.exit_code, 0) << more.err;
+    const ProgramRun more = expect_success(train(is_there ? "train.steps=4" : "train.steps=3"));
     EXPECT_HAS(more.out, "warning: " + (run() / "metrics.jsonl").string() +
                              (is_there ? " is empty" : " is missing") + ": the log begins again here");
     EXPECT_EQ(steps(), (std::vector<int64_t>{is_there ? 4 : 3}));
@@ -228,9 +219,8 @@ TEST_F(TrainCommand, ADirectoryOfOtherThingsIsRefused) {
 TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
   const auto prepare = [&](const std::string& name, const std::string& tokenizer) {
     const std::string directory = (scratch_ / name).string();
-    const ProgramRun data = run_program("prepare --source synthetic --examples 200 --seed 2 " + tokenizer +
-                                        " --output " + directory);
-    EXPECT_EQ(data.exit_code, 0) << data.err;
+    expect_success(run_program("prepare --source synthetic --examples 200 --seed 2 " + tokenizer +
+                               " --output " + directory));
     return directory;
   };
   const std::string tokenizer = (made_ / "data/tokenizer.model").string();
@@ -239,8 +229,7 @@ TEST_F(TrainCommand, OtherDataIsRefusedByContent) {
   expect_refused("train.steps=4 data.directory=" + prepare("tokens", "--vocab-size 400"), 64, "tokenizer");
   // data.directory may change if the content is the same.
   std::filesystem::copy(made_ / "data", scratch_ / "moved", std::filesystem::copy_options::recursive);
-  const ProgramRun moved = train("train.steps=3 data.directory=" + (scratch_ / "moved").string());
-  EXPECT_EQ(moved.exit_code, 0) << moved.err;
+  expect_success(train("train.steps=3 data.directory=" + (scratch_ / "moved").string()));
 }
 
 TEST_F(TrainCommand, DirectoriesThatCannotBeWrittenAreStorageErrors) {
@@ -282,9 +271,9 @@ TEST_F(TrainCommand, ProfiledStepsBeyondTheEpochsAreANote) {
   std::string config = read_bytes(made_ / "config.toml");
   config.replace(config.find("steps = 2"), 9, "epochs = 1");
   write_bytes(made_ / "config.toml", config);
-  const ProgramRun result = train("run.directory=" + (scratch_ / "epochs").string() +
-                                  " train.global_batch_sequences=64 run.profile_steps=1-100000");
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProgramRun result =
+      expect_success(train("run.directory=" + (scratch_ / "epochs").string() +
+                           " train.global_batch_sequences=64 run.profile_steps=1-100000"));
   EXPECT_HAS(result.out, "note: run.profile_steps ends at step 100000, train.epochs come to ");
 }
 

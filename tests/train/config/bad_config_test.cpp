@@ -198,9 +198,8 @@ TEST_F(BadConfig, MeshThatDoesNotFitTheRanks) {
 }
 
 TEST_F(BadConfig, BatchThatDoesNotDivideIsAccepted) {
-  const ProgramRun result = run_program("plan " + config_with("mesh.fsdp=3") +
-                                        " model.vocab_size=512 --nodes 1 --ntasks-per-node 3");
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_success(run_program("plan " + config_with("mesh.fsdp=3") +
+                             " model.vocab_size=512 --nodes 1 --ntasks-per-node 3"));
 }
 
 }  // namespace

@@ -140,8 +140,7 @@ TEST(FittingMeshes, NodesOfAnotherSizeAreNamed) {
     const std::string own = nodes.substr(nodes.find("--ntasks")) + ' ';
     EXPECT_EQ(words.find(own), std::string::npos) << words;
     // The named options work, and one tensor group less does not fit.
-    const ProgramRun fits = run_program(plan + words, "OMP_NUM_THREADS=1");
-    EXPECT_EQ(fits.exit_code, 0) << fits.err;
+    expect_success(run_program(plan + words, "OMP_NUM_THREADS=1"));
     int64_t count = 0, tasks = 0;
     ASSERT_EQ(std::sscanf(words.c_str(), "--nodes %ld --ntasks-per-node %ld ", &count, &tasks), 2) << words;
     const int64_t ranks = count * tasks - 4;

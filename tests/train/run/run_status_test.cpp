@@ -52,8 +52,8 @@ class Statuses : public testing::Test {
     file.write(validation);
   }
   std::string order(const std::string& key) {
-    const ProgramRun sorted = run_program("status --json --sort " + key + " " + scratch_.path().string());
-    EXPECT_EQ(sorted.exit_code, 0) << sorted.err;
+    const ProgramRun sorted =
+        expect_success(run_program("status --json --sort " + key + " " + scratch_.path().string()));
     std::string names;
     for (const auto& run : nlohmann::json::parse(sorted.out))
       names += run.at("directory").get<std::string>().back();
