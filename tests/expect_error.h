@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <concepts>
 #include <source_location>
 #include <string>
 
@@ -43,15 +44,21 @@ std::string what_and_hint_of(Call&& call, ExitCode code) {
   return error.code() == ExitCode::kOk ? "" : std::string(error.what()) + " | " + error.hint();
 }
 
-/// Expects that error_of(call, code) is an error with `what` in its message and `hint` in its hint.
-template <class Call>
-void expect_error(Call&& call, ExitCode code, const std::string& what = "", const std::string& hint = "",
-                  const std::source_location& place = std::source_location::current()) {
+/// Expects that `error` has the code `code`, `what` in its message and `hint` in its hint.
+inline void expect_error(const Error& error, ExitCode code, const std::string& what = "",
+                         const std::string& hint = "",
+                         const std::source_location& place = std::source_location::current()) {
   const testing::ScopedTrace trace(place.file_name(), static_cast<int>(place.line()), "an error is expected");
-  const Error error = error_of(call, code);
-  EXPECT_NE(error.code(), ExitCode::kOk) << "nothing was thrown";
+  EXPECT_EQ(error.code(), code) << error.what();
   EXPECT_HAS(error.what(), what);
   EXPECT_HAS(error.hint(), hint);
+}
+
+/// The same of the error that `call` throws, whose message must be one line.
+template <std::invocable Call>
+void expect_error(Call&& call, ExitCode code, const std::string& what = "", const std::string& hint = "",
+                  const std::source_location& place = std::source_location::current()) {
+  expect_error(error_of(call, code), code, what, hint, place);
 }
 
 }  // namespace ripstop

@@ -248,10 +248,8 @@ TEST(ConfigValues, SizesThatDisagreeSayWhereEachComesFrom) {
 }
 
 TEST(ConfigValues, TensorThatDoesNotDivideTheHeadsIsAResource) {
-  const Error result = refusal(with("mesh", "tensor = 4"));
-  EXPECT_EQ(result.code(), ExitCode::kResources);
-  EXPECT_HAS(result.what(), "mesh.tensor 4 does not divide 6 query and 6 key-value heads");
-  EXPECT_HAS(result.hint(), "1, 2, 3, 6");
+  expect_error(refusal(with("mesh", "tensor = 4")), ExitCode::kResources,
+               "mesh.tensor 4 does not divide 6 query and 6 key-value heads", "1, 2, 3, 6");
 }
 
 TEST(ConfigValues, RequiredKeysAreNamed) {

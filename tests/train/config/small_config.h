@@ -54,9 +54,7 @@ inline std::string with(const std::string& section, const std::string& line) {
 }
 
 inline void expect_usage(const Error& refusal, const std::string& what, const std::string& hint = "") {
-  EXPECT_EQ(refusal.code(), ExitCode::kUsage) << refusal.what();
-  EXPECT_HAS(refusal.what(), what);
-  EXPECT_HAS(refusal.hint(), hint);
+  expect_error(refusal, ExitCode::kUsage, what, hint);
 }
 
 }  // namespace ripstop::small_config

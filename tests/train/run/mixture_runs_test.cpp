@@ -105,10 +105,8 @@ TEST_F(MixtureRuns, OtherWeightsApplyFromTheNextSequenceIfAllowed) {
   make_set("a", 10, 30), make_set("b", 60, 30);
   ASSERT_EQ(train(mixed("run", {"a", "b"}, {"data.weights=[1, 0]", "train.steps=4"})), ExitCode::kOk);
   const std::vector<std::string> other = {"data.weights=[0, 1]", "train.steps=8"};
-  const Error refused = refusal(mixed("run", {"a", "b"}, other));
-  EXPECT_EQ(refused.code(), ExitCode::kUsage);
-  EXPECT_HAS(refused.what(), "data.weights: [1.0, 0.0] -> [0.0, 1.0]");
-  EXPECT_HAS(refused.hint(), "--allow-changes");
+  expect_error(refusal(mixed("run", {"a", "b"}, other)), ExitCode::kUsage,
+               "data.weights: [1.0, 0.0] -> [0.0, 1.0]", "--allow-changes");
   allow_changes_ = true;
   ASSERT_EQ(train(mixed("run", {"a", "b"}, other)), ExitCode::kOk);
   EXPECT_HAS(said(), "data.weights: [1.0, 0.0] -> [0.0, 1.0], from step 5 on");
@@ -241,21 +239,17 @@ TEST_F(MixtureRuns, MoreEpochsGoOnBehindAPartOfAStep) {
 
 TEST_F(MixtureRuns, SetsThatDoNotFitAreRefused) {
   make_set("a", 10, 30), make_set("empty", 60, 0), make_set("other", 60, 30, 3, small_model_with({"zzz"}));
-  const Error tokenizer = refusal(mixed("run", {"a", "other"}));
-  EXPECT_EQ(tokenizer.code(), ExitCode::kInputData);
-  EXPECT_HAS(tokenizer.what(), (scratch_ / "other/train.h5").string() + " has the tokenizer ");
-  EXPECT_HAS(tokenizer.hint(), "prepare them again with the same --tokenizer");
+  expect_error(refusal(mixed("run", {"a", "other"})), ExitCode::kInputData,
+               (scratch_ / "other/train.h5").string() + " has the tokenizer ",
+               "prepare them again with the same --tokenizer");
   for (const std::vector<std::string>& weights : {std::vector<std::string>{}, {"data.weights=[1, 0]"}}) {
-    const Error empty = refusal(mixed("run", {"a", "empty"}, weights));
-    EXPECT_EQ(empty.code(), ExitCode::kInputData);
-    EXPECT_HAS(empty.what(), (scratch_ / "empty/train.h5").string() + ": has no examples");
+    expect_error(refusal(mixed("run", {"a", "empty"}, weights)), ExitCode::kInputData,
+                 (scratch_ / "empty/train.h5").string() + ": has no examples");
   }
-  const Error absent = refusal(mixed("run", {"a", "absent"}));
-  EXPECT_EQ(absent.code(), ExitCode::kInputData);
-  EXPECT_HAS(absent.what(), (scratch_ / "absent").string() + ": there is no such directory");
-  const Error words = refusal(mixed("run", {"a"}, {"data.loss_on=last"}));
-  EXPECT_EQ(words.code(), ExitCode::kUsage);
-  EXPECT_HAS(words.what(), (scratch_ / "a/train.h5").string() + " has no conversations");
+  expect_error(refusal(mixed("run", {"a", "absent"})), ExitCode::kInputData,
+               (scratch_ / "absent").string() + ": there is no such directory");
+  expect_error(refusal(mixed("run", {"a"}, {"data.loss_on=last"})), ExitCode::kUsage,
+               (scratch_ / "a/train.h5").string() + " has no conversations");
   EXPECT_FALSE(fs::exists(scratch_ / "run"));
 }
 

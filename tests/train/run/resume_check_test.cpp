@@ -39,11 +39,10 @@ TEST(ResumeCheck, ListsAllDifferencesAtOnce) {
   const RunConfig before = parsed(kSmallest);
   const Checkpoint checkpoint = saved_with(to_toml(before));
   EXPECT_EQ(refusal(checkpoint, before).code(), ExitCode::kOk);
-  const Error error = refusal(checkpoint, parsed(kSmallest, {"run.seed=2", "schedule.kind=linear"}));
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(std::string(error.what()),
-             "runs/a/checkpoints/step_00000007 was begun with another config: run.seed: 1 -> 2, "
-             "data.shuffle_seed: 1 -> 2, schedule.kind: \"cosine\" -> \"linear\"");
+  expect_error(refusal(checkpoint, parsed(kSmallest, {"run.seed=2", "schedule.kind=linear"})),
+               ExitCode::kUsage,
+               "runs/a/checkpoints/step_00000007 was begun with another config: run.seed: 1 -> 2, "
+               "data.shuffle_seed: 1 -> 2, schedule.kind: \"cosine\" -> \"linear\"");
 }
 
 // The model is compared, too: a config may leave the vocabulary to the data set.
@@ -51,11 +50,9 @@ TEST(ResumeCheck, TheModelsAreComparedToo) {
   Checkpoint checkpoint = saved_with(to_toml(parsed(kSmallest)));
   checkpoint.manifest.state.model.vocab_size = 500;
   checkpoint.manifest.state.model.rope_theta = 5e5;
-  const Error error = refusal(checkpoint, parsed(kSmallest, {"model.rms_norm_eps=0.5"}));
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(std::string(error.what()),
-             "model.rms_norm_eps: 1e-05 -> 0.5, model.vocab_size: 500 -> 400, "
-             "model.rope_theta: 500000.0 -> 10000.0");
+  expect_error(refusal(checkpoint, parsed(kSmallest, {"model.rms_norm_eps=0.5"})), ExitCode::kUsage,
+               "model.rms_norm_eps: 1e-05 -> 0.5, model.vocab_size: 500 -> 400, "
+               "model.rope_theta: 500000.0 -> 10000.0");
 }
 
 TEST(ResumeCheck, AConfigThatCannotBeReadIsNoDamage) {

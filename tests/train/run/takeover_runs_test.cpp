@@ -113,9 +113,8 @@ TEST_F(TakeoverRuns, ALaterRecordEndsTheRun) {
     Io io;
     later.write(io, scratch_ / "run/checkpoints");
   };
-  const Error error = refusal(with_steps(4, {"checkpoint.every_steps=2", "log.every_steps=1"}));
-  EXPECT_EQ(error.code(), ExitCode::kStorage);
-  EXPECT_HAS(error.what(), "takeover 2 by process ");
+  expect_error(refusal(with_steps(4, {"checkpoint.every_steps=2", "log.every_steps=1"})), ExitCode::kStorage,
+               "takeover 2 by process ");
   EXPECT_FALSE(std::filesystem::exists(checkpoint("run", 2)));
   EXPECT_EQ(metrics("run").ends.size(), 0U) << "nothing is written any more";
 }

@@ -98,11 +98,7 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   const std::filesystem::path moved = scratch_ / "moved";
   std::filesystem::rename(model_.path(), moved);
   RunConfig goes_on = adapted("run");
-  {
-    const Error error = refusal(goes_on);
-    EXPECT_EQ(error.code(), ExitCode::kInputData);
-    EXPECT_HAS(error.what(), "no such directory");
-  }
+  expect_error(refusal(goes_on), ExitCode::kInputData, "no such directory");
   goes_on.model.pretrained = moved.string();
   ASSERT_EQ(train(goes_on), ExitCode::kOk);
   // Another model in its place is refused.
@@ -111,9 +107,7 @@ TEST_F(LoraRuns, ARunNeedsItsBase) {
   goes_on.train.steps = 6;
   goes_on.model.pretrained = other.path().string();
   std::filesystem::remove_all(moved);
-  const Error error = refusal(goes_on);
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(), "has other weights");
+  expect_error(refusal(goes_on), ExitCode::kInputData, "has other weights");
 }
 
 // If a config names another place, only that place counts, even while the base is where it was.
@@ -189,9 +183,7 @@ TEST_F(LoraRuns, ABaseWithOneOtherByteIsRefused) {
   values[values.size() / 2] = static_cast<char>(values[values.size() / 2] ^ 1);
   wide.write();
   run.train.steps = 2;
-  const Error error = refusal(run);
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(), "the same tensors, and other bytes in them");
+  expect_error(refusal(run), ExitCode::kInputData, "the same tensors, and other bytes in them");
   // The base is read last, because that takes long: other errors come first.
   RunConfig other_rate = run;
   other_rate.optimizer.learning_rate = 1;
@@ -217,9 +209,7 @@ TEST_F(LoraRuns, ABaseWithAnotherRotaryAngleIsRefused) {
   model_.config["rope_theta"] = 500000.0;
   model_.write();
   run.train.steps = 2;
-  const Error error = refusal(run);
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(), "has another config.json, model.rope_theta");
+  expect_error(refusal(run), ExitCode::kInputData, "has another config.json, model.rope_theta");
 }
 
 // The checkpoint of the adapters lies in the place of its base.
@@ -256,10 +246,8 @@ TEST_F(LoraRuns, ABaseUnderABaseIsNamed) {
   const std::filesystem::path moved = scratch_ / "moved";
   std::filesystem::rename(model_.path(), moved);
   second.train.steps = 2;
-  const Error error = refusal(second);
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(), model_.path().string() + ": no such directory");
-  EXPECT_HAS(error.hint(), "a symbolic link will do");
+  expect_error(refusal(second), ExitCode::kInputData, model_.path().string() + ": no such directory",
+               "a symbolic link will do");
   std::filesystem::create_directory_symlink(moved, model_.path());
   EXPECT_EQ(train(second), ExitCode::kOk);
 }
@@ -267,9 +255,7 @@ TEST_F(LoraRuns, ABaseUnderABaseIsNamed) {
 TEST_F(LoraRuns, WhatDoesNotFitTheModelIsRefused) {
   RunConfig config = adapted("refused");
   config.lora.rank = 1000;
-  const Error error = refusal(config);
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(error.what(), "lora.rank is 1000, q_proj is [8, 8]");
+  expect_error(refusal(config), ExitCode::kUsage, "lora.rank is 1000, q_proj is [8, 8]");
 }
 
 TEST_F(LoraRuns, ANewRunContinuesTheAdaptersOfAnother) {
@@ -281,10 +267,9 @@ TEST_F(LoraRuns, ANewRunContinuesTheAdaptersOfAnother) {
   EXPECT_EQ(read_bytes(checkpoint("new", 6) / "rank_00000.h5"),
             read_bytes(checkpoint("unbroken", 6) / "rank_00000.h5"));
   EXPECT_EQ(state("new", 6).adapted, state("unbroken", 6).adapted);
-  const Error error =
-      refusal(config("whole", data_, {"model.pretrained=" + model_.path().string(), "train.steps=6", from}));
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(error.what(), "lora.rank: 2 -> 0");
+  expect_error(
+      refusal(config("whole", data_, {"model.pretrained=" + model_.path().string(), "train.steps=6", from})),
+      ExitCode::kUsage, "lora.rank: 2 -> 0");
 }
 
 }  // namespace

@@ -67,9 +67,7 @@ TEST_F(PretrainedRuns, ARunThatHasBegunNeedsTheModelNoMore) {
   EXPECT_EQ(steps("broken"), (std::vector<int64_t>{1, 2, 3, 4}));
   for (size_t i = 0; i < 4; ++i)
     EXPECT_EQ(metrics("broken").steps[i].loss, metrics("whole").steps[i].loss) << i;
-  const Error error = refusal(pretrained("new"));
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(error.what(), "no such directory");
+  expect_error(refusal(pretrained("new")), ExitCode::kUsage, "no such directory");
 }
 
 // A start that has opened the model finds a checkpoint: the checkpoint's weights count.
@@ -122,9 +120,7 @@ TEST_F(PretrainedRuns, ARunKeepsTheEndTokensOfItsModel) {
 TEST_F(PretrainedRuns, WhatDoesNotFitTheModelIsRefusedBeforeAnythingIsWritten) {
   const auto expect_refused = [&](const std::vector<std::string>& overrides, ExitCode code,
                                   const std::string& what) {
-    const Error error = refusal(pretrained("refused", overrides));
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_HAS(error.what(), what);
+    expect_error(refusal(pretrained("refused", overrides)), code, what);
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "refused"));
   };
   expect_refused({"data.sequence_length=64"}, ExitCode::kUsage,
@@ -157,11 +153,9 @@ TEST_F(PretrainedRuns, NewTokensGetRows) {
   model_.resize(pieces + 1, 32);
   model_.fill("BF16");
   model_.write();
-  const Error error = refusal(with("refused"));
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(),
-             fmt::format("{} token ids, {} has {}: 2 more", pieces + 3, model_.path().string(), pieces + 1));
-  EXPECT_HAS(error.hint(), "model.resize_vocabulary=mean");
+  expect_error(refusal(with("refused")), ExitCode::kInputData,
+               fmt::format("{} token ids, {} has {}: 2 more", pieces + 3, model_.path().string(), pieces + 1),
+               "model.resize_vocabulary=mean");
   ASSERT_EQ(train(with("grown", {"model.resize_vocabulary=normal"})), ExitCode::kOk);
   EXPECT_HAS(said(), has_more + fmt::format("{}: 2 more, whose rows begin as the normal", pieces + 1));
   EXPECT_EQ(state("grown", 2).model.vocab_size, pieces + 3);
@@ -177,10 +171,8 @@ TEST_F(PretrainedRuns, NewTokensGetRows) {
 TEST_F(PretrainedRuns, AnImportIsNoRunToGoOn) {
   Io io;
   import_model(io, open_stored_model(io, model_.path()), scratch_ / "imported");
-  const Error error = refusal(pretrained("imported"));
-  EXPECT_EQ(error.code(), ExitCode::kUsage);
-  EXPECT_HAS(error.what(), "is an imported model, not a run");
-  EXPECT_HAS(error.hint(), "as model.pretrained");
+  expect_error(refusal(pretrained("imported")), ExitCode::kUsage, "is an imported model, not a run",
+               "as model.pretrained");
 }
 
 }  // namespace

@@ -178,9 +178,8 @@ TEST_F(SavingRuns, AStepThatIsSavedTwiceFailsOnce) {
 // The last save is tried again, because no later step is left.
 TEST_F(SavingRuns, TheLastSaveIsTriedThreeTimes) {
   fill_until(100);
-  const Error error = refusal(ten_steps({"checkpoint.every_steps=0"}));
-  EXPECT_EQ(error.code(), ExitCode::kStorage) << error.what();
-  EXPECT_HAS(error.hint(), "from the beginning, as nothing was saved yet");
+  expect_error(refusal(ten_steps({"checkpoint.every_steps=0"})), ExitCode::kStorage, "",
+               "from the beginning, as nothing was saved yet");
   int64_t failed = 0;
   for (const SaveEvent& save : metrics("run").saves) failed += save.state == SaveState::kFailed ? 1 : 0;
   EXPECT_LE(failed, 3) << "lines that wait for room are lost with the run";

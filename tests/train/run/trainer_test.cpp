@@ -99,10 +99,8 @@ class DivergingRuns : public SmallRuns {
     Io io;
     std::filesystem::copy(std::filesystem::path(data_) / "train.h5",
                           std::filesystem::path(data_) / "validation.h5");
-    const Error error = refusal(config("long", data_, with_rate(200)));
-    EXPECT_EQ(error.code(), ExitCode::kNumerics) << error.what();
-    EXPECT_HAS(error.what(), "in 3 steps in a row");
-    EXPECT_HAS(error.hint(), "begin a new run with a lower optimizer.learning_rate");
+    expect_error(refusal(config("long", data_, with_rate(200))), ExitCode::kNumerics, "in 3 steps in a row",
+                 "begin a new run with a lower optimizer.learning_rate");
     const std::vector<StepMetrics> steps = metrics("long").steps;
     ASSERT_GE(steps.size(), 5U) << "some updates, then three without";
     updates_ = static_cast<int64_t>(steps.size()) - 3;
@@ -124,10 +122,9 @@ TEST_F(DivergingRuns, TheWeightsAfterTheLastUpdateAreSaved) {
 TEST_F(DivergingRuns, ARunWhoseLastStepWasSkippedIsNotDone) {
   const int64_t steps = updates_ + 1;
   std::vector<std::string> overrides = with_rate(steps, "train.validate_every=1000");
-  const Error error = refusal(config("short", data_, overrides));
-  EXPECT_EQ(error.code(), ExitCode::kNumerics);
-  EXPECT_HAS(error.what(), fmt::format("no update after step {} of {}", updates_, steps));
-  EXPECT_HAS(error.hint(), checkpoint("short", updates_).string() + " has the weights after the last update");
+  expect_error(refusal(config("short", data_, overrides)), ExitCode::kNumerics,
+               fmt::format("no update after step {} of {}", updates_, steps),
+               checkpoint("short", updates_).string() + " has the weights after the last update");
   EXPECT_FALSE(std::filesystem::exists(checkpoint("short", steps)))
       << "it would look like a run that is done";
   EXPECT_EQ(state("short", updates_).updates, updates_);
@@ -165,9 +162,8 @@ TEST_F(TrainerTest, ATrainingSetOfAnotherTokenizerIsRefused) {
   const std::string data = make_data("data", 4);
   std::filesystem::remove(std::filesystem::path(data) / "train.h5");
   write_examples(std::filesystem::path(data) / "train.h5", 4, 0, std::string(64, 'a'));
-  const Error error = refusal(config("run", data));
-  EXPECT_EQ(error.code(), ExitCode::kInputData);
-  EXPECT_HAS(error.what(), "train.h5 was made with another tokenizer");
+  expect_error(refusal(config("run", data)), ExitCode::kInputData,
+               "train.h5 was made with another tokenizer");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "run"));
 }
 
