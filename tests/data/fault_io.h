@@ -23,6 +23,10 @@ class FaultIo : public Io {
     kFlip,         ///< a write puts one wrong bit on the disk and reports success
     kKill,         ///< the process dies before the call
   };
+  FaultIo() = default;
+  /// Fails at call `call` as `what` says.
+  FaultIo(Kind what, int64_t call, int number = EIO) : kind(what), error(number), at(call) {}
+
   Kind kind = Kind::kNone;
   int error = EIO;
   int64_t at = 0;         ///< number of the call, the first is 0

@@ -46,9 +46,7 @@ TEST(CheckedOutput, ReadsBackWhatWasWritten) {
   const int64_t calls = io.calls;
   for (const FaultIo::Kind kind : {FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
     for (int64_t at = 0; at < calls; ++at) {
-      FaultIo failing;
-      failing.kind = kind;
-      failing.at = at;
+      FaultIo failing(kind, at);
       EXPECT_EQ(refusal(failing), "") << at;
     }
 }
@@ -58,9 +56,7 @@ TEST(CheckedOutput, FindsAWrongBitOfAnyWrite) {
   FaultIo counting;
   EXPECT_EQ(refusal(counting), "");
   for (int64_t at = 0; at < counting.calls; ++at) {
-    FaultIo io;
-    io.kind = FaultIo::Kind::kFlip;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kFlip, at);
     const std::string error = refusal(io);
     if (io.flips == 0) continue;
     EXPECT_HAS(error, "are not what was written");

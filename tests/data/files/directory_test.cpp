@@ -58,9 +58,7 @@ TEST(Directory, RemoveTreeSaysIfSomethingStays) {
   ASSERT_TRUE(remove_tree(counting, scratch / "tree"));
   for (int64_t at = 0; at < counting.calls; ++at) {
     write_bytes(scratch / "tree/a/file", "x");
-    FaultIo io;
-    io.kind = FaultIo::Kind::kError;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kError, at);
     EXPECT_FALSE(remove_tree(io, scratch / "tree")) << at;
     EXPECT_TRUE(std::filesystem::exists(scratch / "tree")) << at;
   }

@@ -68,10 +68,7 @@ TEST(OutputFile, WritesAtOffsetsAndAppends) {
 TEST(OutputFile, SaysThatTheDiskIsFull) {
   const ScratchDirectory scratch;
   for (int64_t at = 0; at < 4; ++at) {  // open, pwrite, fsync, close
-    FaultIo io;
-    io.kind = FaultIo::Kind::kError;
-    io.error = ENOSPC;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kError, at, ENOSPC);
     try {
       OutputFile file(io, scratch / std::to_string(at));
       file.append("abc", 3);

@@ -38,9 +38,7 @@ TEST(WholeFile, IsTheOldFileOrTheNewOneWhateverFails) {
   for (const FaultIo::Kind kind : {FaultIo::Kind::kError, FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
     for (int64_t at = 0; at < counting.calls; ++at) {
       write_whole_file(scratch / "file", "old");
-      FaultIo io;
-      io.kind = kind;
-      io.at = at;
+      FaultIo io(kind, at);
       bool written = true;
       try {
         write_whole_file(io, scratch / "file", "new");

@@ -149,10 +149,7 @@ TEST_F(CheckpointDirectoryTest, ARankThatCannotReadAWholeCheckpointMovesNothing)
   for (int64_t number = 0; number < 40; ++number) {
     const int64_t shaky_rank = number % 2, call = number / 2;
     run_.fill(99);
-    FaultIo shaky;
-    shaky.kind = FaultIo::Kind::kError;
-    shaky.error = EACCES;  // EIO would be tried again
-    shaky.at = call;
+    FaultIo shaky(FaultIo::Kind::kError, call, EACCES);  // EIO would be tried again
     const auto thrown = SimulatedRanks(run_.mesh().ranks()).run([&](Communicator& world) {
       RankMemory& own = run_.ranks()[static_cast<size_t>(world.rank())];
       Io& io = world.rank() == shaky_rank ? static_cast<Io&>(shaky) : io_;
@@ -246,10 +243,7 @@ TEST_F(CheckpointDirectoryTest, TheStartRemovesTheRemainsOfKilledSaves) {
 }
 
 TEST_F(CheckpointDirectoryTest, AReadOnlyDirectoryIsRefusedAtTheStart) {
-  FaultIo io;
-  io.kind = FaultIo::Kind::kError;
-  io.error = EROFS;
-  io.at = 1;
+  FaultIo io(FaultIo::Kind::kError, 1, EROFS);
   io.for_good = true;
   expect_error([&] { prepare_checkpoint_directory(io, path()); }, ExitCode::kStorage, "", "read-only");
 }

@@ -110,10 +110,7 @@ void fail_everywhere(Beside mode, int64_t step, int error, bool for_good) {
     SCOPED_TRACE(fmt::format("call {}, {}", at, std::strerror(error)));
     ScratchDirectory scratch;
     begin(scratch.path());
-    FaultIo io;
-    io.kind = FaultIo::Kind::kError;
-    io.error = error;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kError, at, error);
     io.for_good = for_good;
     const bool saved = save_with(mode, io, scratch.path(), step);
     failed += saved ? 0 : 1;
@@ -212,9 +209,7 @@ TEST_P(CheckpointFaults, InterruptedAndShortCallsAreContinued) {
     for (int64_t at = 0; at < calls; ++at) {
       ScratchDirectory scratch;
       begin(scratch.path());
-      FaultIo io;
-      io.kind = kind;
-      io.at = at;
+      FaultIo io(kind, at);
       EXPECT_TRUE(save_with(mode, io, scratch.path(), 3)) << at;
       EXPECT_EQ(newest_good(scratch.path()), 3) << at;
     }
@@ -249,9 +244,7 @@ TEST(CheckpointReadFaults, ReadingSaysWhatFailed) {
   for (int64_t at = 0; at < counting.calls; ++at)
     for (const FaultIo::Kind kind :
          {FaultIo::Kind::kError, FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort}) {
-      FaultIo io;
-      io.kind = kind;
-      io.at = at;
+      FaultIo io(kind, at);
       try {
         run.fill(1);
         run.read(io, scratch / "step_00000002");
@@ -291,14 +284,10 @@ void kill_everywhere(Beside mode, int64_t step) {
     SCOPED_TRACE(at);
     ScratchDirectory scratch;
     begin(scratch.path());
-    FaultIo io;
-    io.kind = FaultIo::Kind::kKill;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kKill, at);
     EXPECT_FALSE(survives([&] { save_with(mode, io, scratch.path(), step); }));
     // The next start is also killed, during its clean-up.
-    FaultIo cleaning;
-    cleaning.kind = FaultIo::Kind::kKill;
-    cleaning.at = at % 12;
+    FaultIo cleaning(FaultIo::Kind::kKill, at % 12);
     survives([&] { prepare_checkpoint_directory(cleaning, scratch.path()); });
     Io healed;
     prepare_checkpoint_directory(healed, scratch.path());

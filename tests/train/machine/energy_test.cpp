@@ -159,9 +159,7 @@ TEST_F(Rapl, AnyCallMayFail) {
   for (const FaultIo::Kind kind : {FaultIo::Kind::kError, FaultIo::Kind::kInterrupted}) {
     int64_t known = 0;
     for (int64_t at = 0; at < calls; ++at) {
-      FaultIo io;
-      io.kind = kind;
-      io.at = at;
+      FaultIo io(kind, at);
       EnergyMeter meter(io, tree_.path(), {}, kNever);
       tree_.take("intel-rapl:0", 3);
       const double joules = meter.read().host;

@@ -126,10 +126,7 @@ TEST_F(StoredModels, OneErrorAtAnyCallOfAnImportLeavesNothing) {
   for (int64_t at = 0; at < counting.calls; ++at) {
     SCOPED_TRACE(at);
     const ScratchDirectory scratch;
-    FaultIo io;
-    io.kind = FaultIo::Kind::kError;
-    io.error = ENOSPC;
-    io.at = at;
+    FaultIo io(FaultIo::Kind::kError, at, ENOSPC);
     const Error refused = error_of([&] { import_model(io, pretrained(), scratch / "out"); });
     expect_whole_or_nothing(scratch.path());
     EXPECT_EQ(refused.code() == ExitCode::kOk, std::filesystem::exists(scratch / "out")) << refused.what();
@@ -150,9 +147,7 @@ TEST_F(StoredModels, AnImportThatIsKilledAtAnyCallIsWholeOrAbsent) {
     const ScratchDirectory scratch;
     const pid_t child = fork();
     if (child == 0) {
-      FaultIo io;
-      io.kind = FaultIo::Kind::kKill;
-      io.at = at;
+      FaultIo io(FaultIo::Kind::kKill, at);
       import_model(io, pretrained(), scratch / "out");
       _exit(0);
     }

@@ -203,10 +203,7 @@ TEST(ExportModel, OneErrorAtAnyCallLeavesNothing) {
     for (int64_t at = 0; at < calls; ++at) {
       SCOPED_TRACE(fmt::format("call {} of {}, {} ranks", at, calls, ranks));
       const ScratchDirectory scratch;
-      FaultIo io;
-      io.kind = FaultIo::Kind::kError;
-      io.error = ENOSPC;
-      io.at = at;
+      FaultIo io(FaultIo::Kind::kError, at, ENOSPC);
       const auto thrown = run_export(io, run, scratch / "out", {}, ranks);
       for (const auto& error : thrown) {
         ASSERT_EQ(error.has_value(), thrown[0].has_value());
@@ -231,9 +228,7 @@ TEST(ExportModel, InterruptedAndShortCallsAreContinued) {
   for (const FaultIo::Kind kind : {FaultIo::Kind::kInterrupted, FaultIo::Kind::kShort})
     for (int64_t at = 0; at < calls; ++at) {
       const ScratchDirectory scratch;
-      FaultIo io;
-      io.kind = kind;
-      io.at = at;
+      FaultIo io(kind, at);
       EXPECT_FALSE(run_export(io, run, scratch / "out")[0]) << at;
       expect_weights(scratch / "out", tiny_model(), ExportDType::kBFloat16);
     }
@@ -248,9 +243,7 @@ TEST(ExportModel, AWrongBitOnTheDiskIsFound) {
     int64_t flips = 0, refused = 0;
     for (int64_t at = 0; at < calls; ++at) {
       const ScratchDirectory scratch;
-      FaultIo io;
-      io.kind = FaultIo::Kind::kFlip;
-      io.at = at;
+      FaultIo io(FaultIo::Kind::kFlip, at);
       const auto thrown = run_export(io, run, scratch / "out", options, ranks);
       flips += io.flips;
       if (!thrown[0]) continue;
@@ -281,9 +274,7 @@ TEST(ExportModel, KilledAtAnyCallItIsWholeOrAbsent) {
     const ScratchDirectory scratch;
     const pid_t child = fork();
     if (child == 0) {
-      FaultIo io;
-      io.kind = FaultIo::Kind::kKill;
-      io.at = at;
+      FaultIo io(FaultIo::Kind::kKill, at);
       (void)run_export(io, run, scratch / "out");
       _exit(0);
     }
