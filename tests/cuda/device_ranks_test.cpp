@@ -37,23 +37,8 @@ ModelConfig model(bool tied) {
           .tie_word_embeddings = tied};
 }
 
-// Each token is a function of the one before. Two documents per sequence.
 std::vector<Sequence> sequences_of_step(int64_t step) {
-  std::vector<Sequence> sequences(kSequences);
-  for (int64_t p = 0; p < kSequences; ++p) {
-    Sequence& sequence = sequences[static_cast<size_t>(p)];
-    const auto cut = static_cast<int32_t>(7 + (5 * p + step) % 50);
-    sequence.document = {0, cut};
-    int32_t token = static_cast<int32_t>((13 * p + 29 * step) % 131);
-    for (int32_t i = 0; i < kPositions; ++i) {
-      const int32_t next = (token * 3 + 7) % 131;
-      sequence.token.push_back(token);
-      sequence.target.push_back(i % 5 == 0 ? -1 : next);
-      sequence.position.push_back(i < cut ? i : i - cut);
-      token = next;
-    }
-  }
-  return sequences;
+  return mesh_training::chained_sequences(step, kSequences, kPositions);
 }
 
 struct Losses {

@@ -5,22 +5,7 @@
 namespace ripstop {
 
 std::vector<OpCase> op_cases() {
-  std::vector<OpCase> cases;
-  for (const bool deterministic : {false, true})
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      Device device = Device::cuda(0);
-      device.deterministic = deterministic;
-      cases.push_back({.name = fmt::format("{}{}", deterministic ? "deterministic_" : "", to_string(dtype)),
-                       .device = device,
-                       .kernels = &cuda_kernels(),
-                       .workspaces = &cuda_workspaces(),
-                       .dtype = dtype,
-                       .set_variation = [](int) {},
-                       .threads_matter = !deterministic,
-                       .repeatable = deterministic,
-                       .slow = true});
-    }
-  return cases;
+  return gpu_op_cases(/*slow=*/true);
 }
 
 }  // namespace ripstop

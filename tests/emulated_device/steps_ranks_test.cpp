@@ -51,23 +51,8 @@ ModelConfig model(const Variant& variant, int64_t layers = 2) {
           .tie_word_embeddings = variant.tied};
 }
 
-// Two documents in most sequences, targets for most tokens.
 std::vector<Sequence> sequences_of_step(int64_t step) {
-  std::vector<Sequence> sequences(kSequences);
-  for (int64_t p = 0; p < kSequences; ++p) {
-    Sequence& sequence = sequences[static_cast<size_t>(p)];
-    const auto cut = static_cast<int32_t>((5 * p + 3 * step) % kPositions);
-    sequence.document = cut == 0 ? std::vector<int32_t>{0} : std::vector<int32_t>{0, cut};
-    auto token = static_cast<int32_t>((13 * p + 29 * step) % 131);
-    for (int32_t i = 0; i < kPositions; ++i) {
-      const int32_t next = (token * 3 + 7) % 131;
-      sequence.token.push_back(token);
-      sequence.target.push_back(i % 5 == 0 ? -1 : next);
-      sequence.position.push_back(i < cut ? i : i - cut);
-      token = next;
-    }
-  }
-  return sequences;
+  return mesh_training::chained_sequences(step, kSequences, kPositions);
 }
 
 StepOptions options_of(const Variant& variant, const MeshSizes& mesh) {

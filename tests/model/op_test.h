@@ -44,6 +44,26 @@ inline std::ostream& operator<<(std::ostream& out, const OpCase& c) {
 /// The back ends that this program tests, each in both dtypes.
 std::vector<OpCase> op_cases();
 
+/// The back end of GPU 0, with the fastest order of sums and with a fixed order.
+inline std::vector<OpCase> gpu_op_cases(bool slow) {
+  std::vector<OpCase> cases;
+  for (const bool deterministic : {false, true})
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      Device device = Device::cuda(0);
+      device.deterministic = deterministic;
+      cases.push_back({.name = fmt::format("{}{}", deterministic ? "deterministic_" : "", to_string(dtype)),
+                       .device = device,
+                       .kernels = &cuda_kernels(),
+                       .workspaces = &cuda_workspaces(),
+                       .dtype = dtype,
+                       .set_variation = [](int) {},
+                       .threads_matter = !deterministic,
+                       .repeatable = deterministic,
+                       .slow = slow});
+    }
+  return cases;
+}
+
 class OpTest : public testing::TestWithParam<OpCase> {
  protected:
   OpTest() : stream_(GetParam().device) {}

@@ -21,6 +21,26 @@ struct Sequence {
   std::vector<int32_t> document;  ///< the first row of each of its documents; document[0] is 0
 };
 
+/// Sequences of a vocabulary of 131 ids, each token a function of the one before. Two documents in most of
+/// them, targets for most tokens.
+inline std::vector<Sequence> chained_sequences(int64_t step, int64_t count, int64_t positions) {
+  std::vector<Sequence> sequences(static_cast<size_t>(count));
+  for (int64_t p = 0; p < count; ++p) {
+    Sequence& sequence = sequences[static_cast<size_t>(p)];
+    const auto cut = static_cast<int32_t>((5 * p + 3 * step) % positions);
+    sequence.document = cut == 0 ? std::vector<int32_t>{0} : std::vector<int32_t>{0, cut};
+    auto token = static_cast<int32_t>((13 * p + 29 * step) % 131);
+    for (int32_t i = 0; i < positions; ++i) {
+      const int32_t next = (token * 3 + 7) % 131;
+      sequence.token.push_back(token);
+      sequence.target.push_back(i % 5 == 0 ? -1 : next);
+      sequence.position.push_back(i < cut ? i : i - cut);
+      token = next;
+    }
+  }
+  return sequences;
+}
+
 /// A micro-batch of one rank: the chosen sequences end to end. A number beyond the sequences gives an empty
 /// one: token 0, no target.
 struct DealtSequences {
