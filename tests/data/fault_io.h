@@ -1,7 +1,10 @@
 // FaultIo: a file system that fails at a chosen call, or from it on.
 #pragma once
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -119,5 +122,23 @@ class FaultIo : public Io {
     return now && kind == Kind::kShort && count > 1 ? count / 2 : count;
   }
 };
+
+/// Runs `body` in a child; false if the child was killed.
+template <class Body>
+bool survives(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      body();
+    } catch (...) {
+      _exit(2);
+    }
+    _exit(testing::Test::HasFailure() ? 3 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+  return !WIFSIGNALED(status);
+}
 
 }  // namespace ripstop

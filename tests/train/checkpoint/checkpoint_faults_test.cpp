@@ -260,24 +260,6 @@ TEST(CheckpointReadFaults, ReadingSaysWhatFailed) {
     }
 }
 
-/// Runs `body` in a child; false if the child was killed.
-template <class Body>
-bool survives(Body body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    try {
-      body();
-    } catch (...) {
-      _exit(2);
-    }
-    _exit(testing::Test::HasFailure() ? 3 : 0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
-  return !WIFSIGNALED(status);
-}
-
 void kill_everywhere(Beside mode, int64_t step) {
   const int64_t calls = calls_of_a_save(mode, step);
   for (int64_t at = 0; at < calls; ++at) {
