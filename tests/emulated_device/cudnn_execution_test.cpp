@@ -8,6 +8,7 @@
 
 #include "model/kernels/cuda/attention_graph.h"
 #include "tests/cuda/described_gpu.h"
+#include "tests/emulated_device/cudnn.h"
 #include "tests/emulated_device/cudnn_test_queue.h"
 #include "tests/expect_error.h"
 

@@ -262,7 +262,8 @@ TEST(EmulatedWriting, AModelOnAnotherStreamHasTheWeightsOfItsTime) {
 TEST(EmulatedPlans, StepsMakeNoPlanOfAttentionThatIsPrepared) {
   const Variant variant{"Bfloat16", DType::kBFloat16, DType::kFloat32};
   const int64_t ranks = test_world().communicator().size();
-  MeshTraining run(model(variant), options_of(variant), {1, ranks, 1}, kSequences, test_device());
+  const MeshSizes mesh{1, ranks, 1};
+  MeshTraining run(model(variant), options_of(variant, mesh), mesh, kSequences, test_device());
   run.step->model().initialize(7);
   DocumentCounts trained, evaluated;
   for (int64_t step = 0; step <= kSteps; ++step)
