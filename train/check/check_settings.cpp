@@ -1,7 +1,6 @@
 #include "train/check/check_settings.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -126,11 +125,6 @@ std::string fit(CheckSettings& settings, const ResolvedRun& run, const CheckLimi
 }
 
 }  // namespace
-
-std::string_view to_string(CheckedModel kind) {
-  constexpr std::array<std::string_view, 3> kWords{"whole", "fewer_layers", "small"};
-  return kWords[static_cast<size_t>(kind)];
-}
 
 CheckTokens CheckSettings::tokens(const MeshSizes& mesh) const {
   return {.seed = seed,

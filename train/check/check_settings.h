@@ -1,10 +1,12 @@
 // The model, steps and tokens of `ripstop check`, small enough for one rank alone.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "model/core/words.h"
 #include "train/check/check_tokens.h"
 #include "train/plan/resolved_run.h"
 
@@ -20,7 +22,8 @@ inline int64_t check_micro_batches(const MeshSizes& mesh) {
 /// The model to check: the config's model; that model with fewer layers; or a model of other sizes with the
 /// config's padding, tying of embeddings and ratio of heads to key-value heads.
 enum class CheckedModel { kWhole, kFewerLayers, kSmall };
-std::string_view to_string(CheckedModel kind);
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<CheckedModel> = {"whole", "fewer_layers", "small"};
 
 /// The model and steps of a check, valid on any mesh whose tensor and pipeline axes have the config's size
 /// or 1.

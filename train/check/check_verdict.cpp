@@ -254,12 +254,6 @@ class Judge {
 
 }  // namespace
 
-std::string_view to_string(CheckedKind kind) {
-  constexpr std::array<std::string_view, kCheckedKinds.size()> kWords{
-      "loss", "gradient_norm", "gradient", "gradient_block", "update", "update_block"};
-  return kWords[static_cast<size_t>(kind)];
-}
-
 std::string CheckedValue::text() const {
   const std::string when = step > 0 ? fmt::format("in step {}", step) : "by both steps";
   if (kind == CheckedKind::kLoss) return "the loss " + when;

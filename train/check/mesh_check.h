@@ -6,7 +6,6 @@
 #include "parallel/device_mesh.h"
 #include "train/check/check_settings.h"
 #include "train/check/check_verdict.h"
-#include "train/check/rank_findings.h"
 
 namespace ripstop {
 
