@@ -40,6 +40,19 @@ std::vector<T> of_all_ranks(Communicator& group, const T& value) {
   return values;
 }
 
+/// of_all_ranks() for lists. Throws Error(kBug) if their lengths differ. Collective.
+template <class T>
+std::vector<std::vector<T>> lists_of_all_ranks(Communicator& group, const std::vector<T>& own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<std::vector<T>> lists;
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
+  for (const std::string& each : group.all_gather_text(bytes)) {
+    RIPSTOP_CHECK(each.size() == bytes.size(), "lists of {} and {} bytes", each.size(), bytes.size());
+    std::memcpy(lists.emplace_back(own).data(), each.data(), each.size());
+  }
+  return lists;
+}
+
 /// Returns the value of rank 0 on all ranks. Collective.
 template <class T>
 T of_rank_0(Communicator& world, const T& value) {

@@ -1,7 +1,6 @@
 #include "train/check/mesh_check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <span>
 
@@ -124,19 +123,6 @@ void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSet
     findings.errors[s].insert(findings.errors[s].end(), errors.begin(), errors.end());
     findings.norms[s].insert(findings.norms[s].end(), norms.begin(), norms.end());
   }
-}
-
-// The lists of all ranks, in rank order. All lists must have the same size. Collective.
-template <class T>
-std::vector<std::vector<T>> lists_of_all_ranks(Communicator& world, const std::vector<T>& own) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<std::vector<T>> lists;
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(T));
-  for (const std::string& each : world.all_gather_text(bytes)) {
-    RIPSTOP_CHECK(each.size() == bytes.size(), "{} and {} bytes of findings", each.size(), bytes.size());
-    std::memcpy(lists.emplace_back(own).data(), each.data(), each.size());
-  }
-  return lists;
 }
 
 }  // namespace

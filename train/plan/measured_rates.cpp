@@ -8,6 +8,7 @@
 #include "model/device/cuda_machine.h"
 #include "model/kernels/cpu/processor.h"
 #include "model/ops/kernel_work.h"
+#include "parallel/agreement.h"
 #include "parallel/rank_device.h"
 #include "train/machine/energy.h"
 #include "train/machine/machine.h"
@@ -102,13 +103,8 @@ void time_kernels(Communicator& all, const Device& device, const PlanRequest& re
 // The means over the ranks of `own` numbers, of which all ranks have as many. Collective.
 std::vector<double> mean_of_ranks(Communicator& all, const std::vector<double>& own) {
   std::vector<double> sums(own.size());
-  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(double));
-  for (const std::string& text : all.all_gather_text(bytes)) {
-    RIPSTOP_CHECK(text.size() == bytes.size(), "ranks have timed different kernels");
-    std::vector<double> theirs(own.size());
-    std::copy(text.begin(), text.end(), reinterpret_cast<char*>(theirs.data()));
+  for (const std::vector<double>& theirs : lists_of_all_ranks(all, own))
     for (size_t i = 0; i < own.size(); ++i) sums[i] += theirs[i] / static_cast<double>(all.size());
-  }
   return sums;
 }
 
