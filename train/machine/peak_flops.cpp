@@ -102,7 +102,7 @@ bool has_cores_for_all(MpiWorld& world) {
 PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
   all.barrier();
   const double before = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
-  const double taken = 1e-9 * static_cast<double>(product.run(times));
+  const double taken = product.run(times);
   const double cpu_seconds = clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
   const double share = cpu_seconds / (taken * static_cast<double>(cpu_threads()));
   PeakRound round;
@@ -126,10 +126,8 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   Communicator& all = world.communicator();
   TimedProduct product(Device::cpu(), compute);
   const bool own_cores = has_cores_for_all(world);
-  product.run(1);  // the first product makes the kernel
   const double once = time_round(all, product, 1, own_cores).seconds;
-  const auto times =
-      std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(once, 1e-9)), 1, kMostProducts);
+  const auto times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / once), 1, kMostProducts);
   std::vector<PeakRound> rounds;
   double spent = once;
   // `rounds` is equal on all ranks, so all ranks leave the loop together.

@@ -32,14 +32,12 @@ double measure_products(Communicator& all, const Device& device) {
   constexpr double kRoundSeconds = 0.03;
   constexpr int64_t kMostProducts = 1000;
   TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
-  product.run(1);  // the first product makes the kernel
-  const double once = 1e-9 * static_cast<double>(product.run(1));
-  const auto times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / once), 1, kMostProducts);
+  const auto times =
+      std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / product.run(1)), 1, kMostProducts);
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
     all.barrier();
-    best = std::max(
-        best, 1e9 * static_cast<double>(product.flops() * times) / static_cast<double>(product.run(times)));
+    best = std::max(best, static_cast<double>(product.flops() * times) / product.run(times));
   }
   return best;
 }
@@ -140,13 +138,11 @@ class RingMessages {
   double compute_share(const Device& device) {
     const double moving = seconds_a_round();
     TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
-    product.run(1);
-    const double once = 1e-9 * static_cast<double>(product.run(1));
-    const auto times = static_cast<int64_t>(std::clamp(1.5 * moving / once, 1.0, 1000.0)) + 1;
+    const auto times = static_cast<int64_t>(std::clamp(1.5 * moving / product.run(1), 1.0, 1000.0)) + 1;
     std::vector<double> shares;
     for (int round = 0; round < kRounds; ++round) {
       all_.barrier();
-      const double alone = 1e-9 * static_cast<double>(product.run(times));
+      const double alone = product.run(times);
       all_.barrier();
       const Clock::time_point begin = Clock::now();
       Pending pending = start();

@@ -41,6 +41,7 @@ TimedProduct::TimedProduct(const Device& device, DType compute)
       arena_(device, ledger_, scratch()) {
   fill(stream_, x_);
   fill(stream_, w_);
+  run(1);
 }
 
 // Scratch memory of the product's kernels, found by a run of the product on kMeta.
@@ -56,15 +57,14 @@ MemoryUse TimedProduct::scratch() const {
   return arena.peak();
 }
 
-int64_t TimedProduct::run(int64_t times) {
+double TimedProduct::run(int64_t times) {
   const auto begin = std::chrono::steady_clock::now();
   Context context{stream_, arena_, axis_};
   for (int64_t i = 0; i < times; ++i)
     linear(context, tensor_in(x_, 0, compute_, {rows_, inner_}), tensor_in(w_, 0, compute_, {inner_, inner_}),
            tensor_in(y_, 0, compute_, {rows_, inner_}));
   stream_.synchronize();
-  const auto taken = std::chrono::steady_clock::now() - begin;
-  return std::max<int64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count(), 1);
+  return std::max(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 1e-9);
 }
 
 }  // namespace ripstop

@@ -13,13 +13,13 @@ namespace ripstop {
 /// and on every device, scratch of the kernels.
 class TimedProduct {
  public:
-  /// `compute`: the dtype of x, w and y.
+  /// `compute`: the dtype of x, w and y. Computes one product, as the first makes the kernel.
   TimedProduct(const Device& device, DType compute);
 
   /// FLOP of one product.
   int64_t flops() const { return 2 * rows_ * inner_ * inner_; }
-  /// Computes the product `times` times. Returns the nanoseconds taken, at least 1.
-  int64_t run(int64_t times);
+  /// Computes the product `times` times. Returns the seconds taken, at least 1e-9.
+  double run(int64_t times);
 
  private:
   MemoryUse scratch() const;
