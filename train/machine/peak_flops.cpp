@@ -7,7 +7,6 @@
 #include <chrono>
 #include <limits>
 #include <numeric>
-#include <string_view>
 #include <vector>
 
 #include "model/device/cuda_machine.h"
@@ -19,18 +18,10 @@
 namespace ripstop {
 namespace {
 
-struct GpuPeak {
-  std::string_view name;  ///< words that the device name must have as whole words
-  double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
-  double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
-  double memory;   ///< GB/s; of the card with the least, where cards of one name differ
-  double link;     ///< GB/s each way
-};
-
 // Source: NVIDIA's data sheets; for GeForce and workstation cards the architecture white papers (GA102, Ada).
 // Values that a sheet lists only with sparsity are halved. The first name that matches counts, so longer
 // names come first. Older GPUs are absent: ripstop needs compute capability 8.0.
-constexpr GpuPeak kGpus[] = {
+constexpr DataSheet kGpus[] = {
     {"GB200", 2500, 80, 8000, 900},      {"B200", 2250, 75, 8000, 900},
     {"B100", 1750, 60, 8000, 900},       {"GH200", 989.4, 66.9, 4000, 450},
     {"H200 NVL", 835.5, 60, 4800, 450},  {"H200", 989.4, 66.9, 4800, 450},
@@ -58,14 +49,6 @@ bool has_words(std::string_view name, std::string_view words) {
   for (size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1))
     if ((at == 0 || is_edge(at - 1)) && is_edge(at + words.size())) return true;
   return false;
-}
-
-const GpuPeak* data_sheet(const std::string& name) {
-  if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))
-    return nullptr;
-  const auto found =
-      std::ranges::find_if(kGpus, [&](const GpuPeak& gpu) { return has_words(name, gpu.name); });
-  return found == std::end(kGpus) ? nullptr : found;
 }
 
 // Collective.
@@ -145,19 +128,21 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
 
 }  // namespace
 
+const DataSheet* find_data_sheet(const std::string& name) {
+  if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))
+    return nullptr;
+  const auto found =
+      std::ranges::find_if(kGpus, [&](const DataSheet& gpu) { return has_words(name, gpu.name); });
+  return found == std::end(kGpus) ? nullptr : found;
+}
+
 std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
-  const GpuPeak* gpu = data_sheet(name);
+  const DataSheet* gpu = find_data_sheet(name);
   if (gpu == nullptr) return std::nullopt;
   const double peak = compute == DType::kBFloat16  ? gpu->bfloat16
                       : compute == DType::kFloat32 ? gpu->float32
                                                    : 0;
   return peak > 0 ? std::optional(1e12 * peak) : std::nullopt;
-}
-
-std::optional<DataSheetBytes> data_sheet_bytes(const std::string& name) {
-  const GpuPeak* gpu = data_sheet(name);
-  if (gpu == nullptr) return std::nullopt;
-  return DataSheetBytes{1e9 * gpu->memory, 1e9 * gpu->link};
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {

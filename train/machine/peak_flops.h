@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "model/device/dtype.h"
 #include "parallel/mpi_world.h"
@@ -18,18 +19,20 @@ struct PeakFlops {
 /// The PeakFlops::source for CPUs whose peak is not known (fastest_round).
 inline constexpr const char* kNoCpuPeak = "measured: not known, other programs keep the processors busy";
 
-/// The peak FLOP/s of one GPU for dense matrix products in `compute`. `name`: CUDA's device name. nullopt if
-/// the table has no such peak, or for cut-down models (MIG instances, "Laptop", "D", "Max-Q"), which are
-/// slower than the full model. Pure.
-std::optional<double> data_sheet_flops(const std::string& name, DType compute);
-
-/// Bytes/s by the data sheet of one GPU.
-struct DataSheetBytes {
-  double memory = 0;
-  double link = 0;  ///< to the other GPUs of a node, each way: NVLink, or PCIe x16 where cards have no more
+/// The peaks of one GPU by its data sheet.
+struct DataSheet {
+  std::string_view name;  ///< words that the device name must have as whole words
+  double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
+  double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
+  double memory;   ///< GB/s; of the card with the least, where cards of one name differ
+  double link;  ///< GB/s each way to the other GPUs of a node: NVLink, or PCIe x16 where cards have no more
 };
-/// nullopt for the names for which data_sheet_flops() is. Pure.
-std::optional<DataSheetBytes> data_sheet_bytes(const std::string& name);
+/// `name`: CUDA's device name. Null if the table has no such GPU, and for cut-down models (MIG instances,
+/// "Laptop", "D", "Max-Q"), which are slower than the full model. Pure.
+const DataSheet* find_data_sheet(const std::string& name);
+
+/// The peak FLOP/s of this GPU for dense matrix products in `compute`; nullopt if no data sheet has it. Pure.
+std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
 /// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {

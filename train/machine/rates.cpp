@@ -72,8 +72,8 @@ std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute
   // Shares of the peaks that large products and streaming kernels reach.
   constexpr double kOfPeak = 0.6, kOfMemory = 0.8, kOfLink = 0.7, kLatencySeconds = 20e-6;
   const std::optional<double> flops = data_sheet_flops(gpu_name, compute);
-  const std::optional<DataSheetBytes> bytes = data_sheet_bytes(gpu_name);
-  if (!flops || !bytes) return std::nullopt;
+  if (!flops) return std::nullopt;
+  const DataSheet& sheet = *find_data_sheet(gpu_name);
   Rates rates;
   rates.source = fmt::format(
       "data sheet: {} (products at {:.0f}% of its peak, memory at {:.0f}%, links at "
@@ -84,8 +84,8 @@ std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute
   rates.ranks_per_node = 0;
   rates.threads = 0;
   rates.flops_per_second = kOfPeak * *flops;
-  rates.memory_bytes_per_second = kOfMemory * bytes->memory;
-  rates.inside_node = LinkRate{kLatencySeconds, kOfLink * bytes->link, 1};
+  rates.memory_bytes_per_second = kOfMemory * (1e9 * sheet.memory);
+  rates.inside_node = LinkRate{kLatencySeconds, kOfLink * (1e9 * sheet.link), 1};
   return rates;
 }
 
