@@ -2,18 +2,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <string_view>
 
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
 #include "data/text/json_struct.h"
-#include "model/core/number.h"
 #include "model/device/cuda_machine.h"
+#include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "parallel/mpi_world.h"
 #include "train/commands/command_line.h"
@@ -120,23 +118,13 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   return found;
 }
 
-// $OMP_NUM_THREADS, else the number of cores that the rank may use.
-int64_t threads_of_rank(const Machine& machine) {
-  const char* set = std::getenv("OMP_NUM_THREADS");
-  const std::string_view text = set != nullptr ? set : "";
-  // The variable may have a number for each level of nested parallelism: "4,2".
-  const int64_t threads = parse_whole_number(text.substr(0, text.find(','))).value_or(0);
-  return threads > 0 ? threads : std::max<int64_t>(1, machine.cores_allowed);
-}
-
 // The nodes of the launch. Each node has the machine of its lowest rank, and the problems of all its ranks,
 // because the launcher may give the ranks different cores. Collective.
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
   const CudaMachine cuda = read_cuda_and_nccl();
-  std::vector<std::string> found =
-      machine_problems(machine, ranks.size(), world.ranks_here(), threads_of_rank(machine));
+  std::vector<std::string> found = machine_problems(machine, ranks.size(), world.ranks_here(), cpu_threads());
   for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
   if (cuda.built) own["machine"]["cuda"] = as_json(cuda);

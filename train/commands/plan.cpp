@@ -88,7 +88,7 @@ void print_for_people(const RunConfig& config, const ResolvedRun& run, const Run
 /// $OMP_NUM_THREADS, else an equal share of this machine's cores, as in slurm/launch.sh.
 void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   if (cpus_per_task == 0 && std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int64_t share = read_machine().cores_allowed / std::max<int64_t>(ranks_of_node, 1);
+  const int64_t share = allowed_cores() / std::max<int64_t>(ranks_of_node, 1);
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 

@@ -3,7 +3,6 @@
 #include "data/dataset/prompt_template.h"
 
 #include <fmt/core.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +16,7 @@
 #include "train/commands/commands.h"
 #include "train/commands/show_examples.h"
 #include "train/config/run_config.h"
+#include "train/machine/machine.h"
 #include "train/report/human_text.h"
 #include "train/report/live_line.h"
 #include "train/report/standard_streams.h"
@@ -29,10 +29,7 @@ namespace {
 int64_t default_threads() {
   if (const char* text = std::getenv("SLURM_CPUS_PER_TASK"))
     if (const int64_t granted = parse_whole_number(text).value_or(0); granted > 0) return granted;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::min(std::max(cpus, 1), 4);
+  return std::clamp<int64_t>(allowed_cores(), 1, 4);
 }
 
 /// A hint on how to give an empty split examples.

@@ -103,21 +103,6 @@ void read_core_quota(Machine& machine) {
   }
 }
 
-// Cores in the affinity mask, which launchers set to bind ranks; 0 if the mask cannot be read.
-int64_t allowed_cores() {
-  // sched_getaffinity fails if the mask is too small. The largest machines need more than 1,024 bits.
-  for (int count = 1024; count <= (1 << 18); count *= 2) {
-    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
-    if (set == nullptr) return 0;
-    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(count));
-    const bool done = sched_getaffinity(0, size, set) == 0;
-    const int64_t cores = done ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    if (done) return cores;
-  }
-  return 0;
-}
-
 std::optional<int64_t> free_bytes(const char* path) {
   // f_bfree would include blocks reserved for root.
   struct statvfs status {};
@@ -182,6 +167,20 @@ Machine read_machine() {
     machine.open_files_limit = static_cast<int64_t>(files.rlim_cur);
   machine.environment = launch_environment();
   return machine;
+}
+
+int64_t allowed_cores() {
+  // sched_getaffinity fails if the mask is too small. The largest machines need more than 1,024 bits.
+  for (int count = 1024; count <= (1 << 18); count *= 2) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(count));
+    if (set == nullptr) return 0;
+    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(count));
+    const bool done = sched_getaffinity(0, size, set) == 0;
+    const int64_t cores = done ? CPU_COUNT_S(size, set) : 0;
+    CPU_FREE(set);
+    if (done) return cores;
+  }
+  return 0;
 }
 
 ResidentMemory resident_memory() {

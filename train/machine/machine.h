@@ -33,6 +33,9 @@ struct Machine {
 /// Reads the facts. A missing fact is no error, because containers hide many facts.
 Machine read_machine();
 
+/// Machine::cores_allowed: cores in the affinity mask, which launchers set to bind ranks; 0 if unknown.
+int64_t allowed_cores();
+
 /// The memory of this process; 0 if unknown.
 struct ResidentMemory {
   int64_t now_bytes = 0;
