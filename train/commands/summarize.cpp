@@ -160,22 +160,12 @@ struct Summarizer {
     std::vector<std::string> documents;
     for (const DocumentLine& line : lines)
       documents.push_back((line.is_question ? kQuestion : kDocument) + line.document);
-    DeviceMesh& mesh = model.model().mesh();
-    const std::vector<std::string> all =
-        gather_dealt(mesh.world(), /*tensor=*/mesh.world().size(), documents);
-    auto next = static_cast<size_t>(mesh.data_rank());
-    std::vector<WrittenText> own;
-    write_texts(
-        model, tokenizer, settings,
-        [&]() -> std::optional<DocumentPrompt> {
-          if (next >= all.size()) return std::nullopt;
-          const size_t document = next;
-          next += static_cast<size_t>(mesh.data_ranks());
-          return DocumentPrompt{encode(all[document]), done + static_cast<int64_t>(document)};
-        },
-        [&](WrittenText written) { own.push_back(std::move(written)); });
-    done += std::ssize(all);
-    return gather_written(mesh.world(), mesh.sizes().tensor, own);
+    Communicator& world = model.model().mesh().world();
+    const std::vector<std::string> all = gather_dealt(world, /*tensor=*/world.size(), documents);
+    const int64_t first = std::exchange(done, done + std::ssize(all));
+    return write_dealt_texts(model, tokenizer, settings, std::ssize(all), [&](int64_t i) {
+      return DocumentPrompt{encode(all[static_cast<size_t>(i)]), first + i};
+    });
   }
 
   /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.

@@ -16,27 +16,16 @@ constexpr int64_t kExamplesPerSlot = 4;
 
 void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
                      int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take) {
-  DeviceMesh& mesh = model.model().mesh();
-  const int64_t replicas = mesh.data_ranks();
-  const int64_t at_once = replicas * model.options().slots * kExamplesPerSlot;
+  const int64_t longest = model.options().context - settings.max_new_tokens;
+  const int64_t at_once = model.model().mesh().data_ranks() * model.options().slots * kExamplesPerSlot;
   for (int64_t first = begin; first < end; first += at_once) {
-    const int64_t last = std::min(first + at_once, end);
-    // Replica r takes the examples first + r, first + r + replicas, ... Neighbours in a data set are alike,
-    // so replicas get about equal work.
-    int64_t next = first + mesh.data_rank();
-    std::vector<WrittenText> own;
-    write_texts(
-        model, tokenizer, settings,
-        [&]() -> std::optional<DocumentPrompt> {
-          if (next >= last) return std::nullopt;
-          const int64_t example = next;
-          next += replicas;
-          const int64_t longest = model.options().context - settings.max_new_tokens;
-          return DocumentPrompt{stored_prompt(dataset, example, longest), example};
-        },
-        [&](WrittenText written) { own.push_back(std::move(written)); });
+    // Neighbours in a data set are alike, so replicas get about equal work.
+    const std::vector<WrittenText> written =
+        write_dealt_texts(model, tokenizer, settings, std::min(at_once, end - first), [&](int64_t i) {
+          return DocumentPrompt{stored_prompt(dataset, first + i, longest), first + i};
+        });
     // take() must agree on all ranks: ranks that went on would wait in the next gather for those that ended.
-    if (!take(first, gather_written(mesh.world(), mesh.sizes().tensor, own))) return;
+    if (!take(first, written)) return;
   }
 }
 

@@ -126,14 +126,24 @@ std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
   return merge_dealt(std::move(dealt));
 }
 
-std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
-                                        const std::vector<WrittenText>& own) {
-  // A packed text: at_limit as one character, cut_tokens, a space, the text.
-  std::vector<std::string> texts;
-  for (const WrittenText& written : own)
-    texts.push_back(fmt::format("{:d}{} {}", written.at_limit, written.cut_tokens, written.text));
+std::vector<WrittenText> write_dealt_texts(InferenceModel& model, const Tokenizer& tokenizer,
+                                           const GenerationSettings& settings, int64_t count,
+                                           FunctionRef<DocumentPrompt(int64_t i)> prompt_of) {
+  DeviceMesh& mesh = model.model().mesh();
+  int64_t next = mesh.data_rank();
+  std::vector<std::string> own;
+  write_texts(
+      model, tokenizer, settings,
+      [&]() -> std::optional<DocumentPrompt> {
+        if (next >= count) return std::nullopt;
+        return prompt_of(std::exchange(next, next + mesh.data_ranks()));
+      },
+      [&](const WrittenText& written) {
+        // at_limit as one character, cut_tokens, a space, the text
+        own.push_back(fmt::format("{:d}{} {}", written.at_limit, written.cut_tokens, written.text));
+      });
   std::vector<WrittenText> all;
-  for (const std::string& text : gather_dealt(world, tensor, texts)) {
+  for (const std::string& text : gather_dealt(mesh.world(), mesh.sizes().tensor, own)) {
     const size_t space = text.find(' ');
     all.push_back(
         {text.substr(space + 1), parse_whole_number(text.substr(1, space - 1)).value(), text.front() == '1'});

@@ -55,15 +55,17 @@ using TakeText = FunctionRef<void(WrittenText written)>;
 void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const GenerationSettings& settings,
                  NextDocumentPrompt next_prompt, TakeText take);
 
+/// write_texts() for the prompts prompt_of(0) to prompt_of(count - 1), dealt to the replicas in turn. Returns
+/// all texts, in order, on every rank. Collective.
+std::vector<WrittenText> write_dealt_texts(InferenceModel& model, const Tokenizer& tokenizer,
+                                           const GenerationSettings& settings, int64_t count,
+                                           FunctionRef<DocumentPrompt(int64_t i)> prompt_of);
+
 /// Gathers texts on every rank in order: replica r of R made the texts r, r + R, r + 2R, ... `own` are this
 /// rank's texts; the first of the `tensor` ranks of a replica sends them (ranks of `world` are in mesh order,
 /// tensor fastest). The first replicas may have one text more. Throws Error(kCommunication). Collective.
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
-
-/// gather_dealt() for WrittenText.
-std::vector<WrittenText> gather_written(Communicator& world, int64_t tensor,
-                                        const std::vector<WrittenText>& own);
 
 /// Puts texts into the order of gather_dealt without communication: `dealt` has the texts of each replica.
 /// Throws Error(kBug) if a replica has too many or too few texts.
