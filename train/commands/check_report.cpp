@@ -6,7 +6,6 @@
 #include "data/text/json_struct.h"
 #include "train/plan/plan_text.h"
 #include "train/report/human_text.h"
-#include "train/report/model_text.h"
 
 namespace ripstop {
 namespace {

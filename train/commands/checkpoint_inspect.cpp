@@ -18,7 +18,6 @@
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/plan/pretrained_sizes.h"
 #include "train/report/human_text.h"
-#include "train/report/model_text.h"
 #include "train/report/standard_streams.h"
 
 namespace ripstop {

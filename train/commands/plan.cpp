@@ -36,7 +36,6 @@
 #include "train/plan/pretrained_sizes.h"
 #include "train/plan/run_length.h"
 #include "train/report/human_text.h"
-#include "train/report/model_text.h"
 #include "train/report/standard_streams.h"
 #include "train/run/resume_check.h"
 #include "train/run/validation.h"

@@ -10,7 +10,22 @@
 #include <limits>
 #include <string_view>
 
+#include "data/text/json_struct.h"
+#include "train/report/metrics.h"
+
 namespace ripstop {
+namespace {
+
+// "61.3/64.0 GiB"; "2.6 MiB/64.0 GiB" if the units differ.
+std::string memory_text(int64_t peak, std::optional<int64_t> limit) {
+  const std::string used = bytes_text(peak);
+  if (!limit) return used;
+  const std::string all = bytes_text(*limit);
+  const size_t unit = used.find(' ');
+  return (all.substr(all.find(' ')) == used.substr(unit) ? used.substr(0, unit) : used) + "/" + all;
+}
+
+}  // namespace
 
 std::string duration_text(double seconds) {
   // The time left is infinite if a run makes no progress. 1e10 seconds are 300 years.
@@ -78,6 +93,45 @@ std::string account_text(const std::optional<RunAccount>& account) {
     text += fmt::format(" ({} W a node, {} tokens a kWh)", number_text(*account->watts()),
                         number_text(*account->tokens_per_kwh()));
   return text;
+}
+
+std::string model_text(const ModelConfig& model) {
+  std::string text = fmt::format(
+      "{} layers, hidden {}, feed-forward {}, {} heads ({} key-value), {} pieces{}", model.num_hidden_layers,
+      model.hidden_size, model.intermediate_size, model.num_attention_heads, model.num_key_value_heads,
+      model.vocab_size, model.tie_word_embeddings ? ", tied" : "");
+  FieldWriter has, plain;
+  for_each_field(model, has);
+  for_each_field(ModelConfig{}, plain);
+  bool is_part = false;
+  for (const auto& [name, value] : has.json.items()) {
+    is_part |= name == "head_dim";  // the fields before it are sizes and constants that every model has
+    const bool differs =
+        name == "head_dim" ? model.query_size() != model.hidden_size : value != plain.json[name];
+    if (is_part && differs)
+      text += fmt::format(", {} {}", name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return text;
+}
+
+std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
+                      double eta_seconds) {
+  // Two digits after the point would show 0.00 for a small norm.
+  const double norm = without_nan_sign(step.grad_norm);
+  const bool small = norm != 0 && std::abs(norm) < 0.1;
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  grad_norm {}  lr {:.2e}  {:.0f} tok/s", step.step,
+                                 steps, without_nan_sign(step.loss),
+                                 small ? fmt::format("{:.2g}", norm) : fmt::format("{:.2f}", norm),
+                                 step.learning_rate, step.tokens_per_second);
+  if (step.model_flops_utilization)
+    line += fmt::format("  mfu {:.1f}%", 100.0 * *step.model_flops_utilization);
+  return line + fmt::format("  {}  eta {}", memory_text(step.peak_memory_bytes, memory_limit_bytes),
+                            duration_text(eta_seconds));
+}
+
+std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds) {
+  return fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s  eta {}", step.step, steps,
+                     without_nan_sign(step.loss), step.tokens_per_second, duration_text(eta_seconds));
 }
 
 std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept) {

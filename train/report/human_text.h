@@ -4,9 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "model/config.h"
 #include "train/report/run_account.h"
 
 namespace ripstop {
+
+struct StepMetrics;
 
 /// "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above 1e10.
 std::string duration_text(double seconds);
@@ -34,6 +37,20 @@ std::string seconds_text(double seconds);
 
 /// "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)"; "" without an account.
 std::string account_text(const std::optional<RunAccount>& account);
+
+/// The sizes for people, then the parts that LLaMA 2 lacks, as keys of [model]: "30 layers, hidden 896,
+/// feed-forward 4864, 14 heads (2 key-value), 151936 pieces, tied, attention_bias qkv". The sizes must be
+/// valid.
+std::string model_text(const ModelConfig& model);
+
+/// A step for people, without the line end:
+///   step 20/500  loss 2.3187  grad_norm 0.41  lr 1.98e-05  118400 tok/s  mfu 41.2%  61.3/64.0 GiB  eta 3h12m
+/// mfu is left out if it is not known, and the memory limit if there is none.
+std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int64_t> memory_limit_bytes,
+                      double eta_seconds);
+
+/// The live line: step 123/500  loss 2.3187  118400 tok/s  eta 3h12m
+std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds);
 
 /// `paths` without the folders that all of them begin with; the last `kept` names of each always stay.
 std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept = 1);

@@ -8,7 +8,6 @@
 #include "train/checkpoint/manifest.h"
 #include "train/machine/machine.h"
 #include "train/report/human_text.h"
-#include "train/report/step_line.h"
 #include "train/step/lr_schedule.h"
 
 namespace ripstop {

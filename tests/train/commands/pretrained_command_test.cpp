@@ -4,7 +4,7 @@
 #include "tests/train/exchange/pretrained_directory.h"
 #include "train/checkpoint/manifest.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
-#include "train/report/model_text.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {

@@ -1,8 +1,7 @@
-#include "train/report/model_text.h"
-
 #include <gtest/gtest.h>
 
 #include "tests/expect_has.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {

@@ -1,9 +1,10 @@
-#include "train/report/step_line.h"
-#include "tests/expect_has.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "tests/expect_has.h"
+#include "train/report/human_text.h"
+#include "train/report/metrics.h"
 
 namespace ripstop {
 namespace {

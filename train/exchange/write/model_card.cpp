@@ -12,7 +12,7 @@
 #include "data/text/json_reader.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
-#include "train/report/model_text.h"
+#include "train/report/human_text.h"
 
 namespace ripstop {
 namespace {
