@@ -12,7 +12,6 @@
 #include "train/page/chart.h"
 #include "train/page/html_text.h"
 #include "train/page/page_parts.h"
-#include "train/page/run_table.h"
 #include "train/report/human_text.h"
 
 namespace ripstop {

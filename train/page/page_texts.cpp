@@ -8,7 +8,6 @@
 #include "train/config/config_keys.h"
 #include "train/page/html_text.h"
 #include "train/page/page_parts.h"
-#include "train/page/run_table.h"
 
 namespace ripstop {
 namespace {
