@@ -67,10 +67,8 @@ void end_failed(const Error& error, bool speaks) {
   _exit(static_cast<int>(error.code()));
 }
 
-MpiOptions world_options(const std::string& command, const std::filesystem::path& directory) {
-  return {.command = command, .directory = directory, .end_process = [](const Error& error) {
-            end_failed(error);
-          }};
+MpiOptions world_options(const std::string& command) {
+  return {.command = command, .end_process = [](const Error& error) { end_failed(error); }};
 }
 
 }  // namespace ripstop

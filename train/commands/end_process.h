@@ -1,7 +1,6 @@
 // The end of a failed process, which prints its error and cleans up nothing.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "model/core/error.h"
@@ -25,7 +24,7 @@ std::string error_text(const Error& error, int64_t rank, const Terminal& termina
 [[noreturn]] void end_failed(const Error& error, bool speaks = true);
 
 /// The options of the MPI world for the verb `command`. A process that hangs inside MPI then ends by
-/// end_failed(). `directory`: as in MpiOptions.
-MpiOptions world_options(const std::string& command, const std::filesystem::path& directory = {});
+/// end_failed().
+MpiOptions world_options(const std::string& command);
 
 }  // namespace ripstop
