@@ -178,13 +178,6 @@ void add_time(const RunLength& length, const ResolvedRun& run, Json& document) {
   document["energy"]["kwh"] = FieldWriter::to_json(length.kwh());
 }
 
-// The memory of the fullest rank and its traffic in a step, with the keys of metrics.jsonl.
-Json cost_json(const ResolvedRun& run) {
-  Json cost = FieldWriter::to_json(StepCost{run.memory(), run.plan.traffic_per_step});
-  if (run.summaries) cost["memory"]["only_while_validating"] = run.summaries_memory.total();
-  return cost;
-}
-
 Json pipeline_json(const ResolvedRun& run, DeviceKind device) {
   if (run.mesh.pipeline == 1) return nullptr;
   Json stages = Json::array();
@@ -199,53 +192,33 @@ Json pipeline_json(const ResolvedRun& run, DeviceKind device) {
           {"idle_share", run.pipeline_idle_share}};
 }
 
-Json to_json(const ResolvedRun& run, const RunTarget& target) {
-  const Json cost = cost_json(run);
-  const FlopsPerToken flops = run.flops_per_token();
+// The keys that documents of plans and rows of searches share. Memory, of the fullest rank, and traffic have
+// the keys of metrics.jsonl.
+Json to_json(const ResolvedRun& run, DeviceKind device) {
+  Json cost = FieldWriter::to_json(StepCost{run.memory(), run.plan.traffic_per_step});
+  if (run.summaries) cost["memory"]["only_while_validating"] = run.summaries_memory.total();
   return {{"mesh", run.mesh},
-          {"fits", target.device_memory_bytes ? Json(true) : Json(nullptr)},
           {"memory", cost["memory"]},
-          {"snapshot",
-           {{"kept", run.snapshot.kept_bytes},
-            {"whole", run.snapshot.whole_bytes},
-            {"beside_device", run.snapshot.beside_device}}},
           {"moments", to_string(run.step.adamw.moments)},
           {"traffic_per_step", cost["traffic_per_step"]},
-          {"parameters", parameter_count(run.model)},
-          {"trained_parameters", run.trained_parameters()},
-          {"flops_per_token", flops.causal},
-          {"flops_per_token_full_attention", flops.full_attention},
           {"recompute", to_string(run.step.sharding.recompute)},
           {"recomputed_share", run.recomputed_share()},
           {"reshard_after_forward", run.step.sharding.reshard_after_forward},
           {"micro_batch_sequences", run.step.sharding.sequence_count},
           {"micro_batches_per_step", run.micro_batches},
-          {"head_chunk_rows", run.step.sharding.head_chunk_rows},
           {"idle_share", run.idle_share},
-          {"pipeline", pipeline_json(run, target.device)},
-          {"threads_per_rank", cpu_threads()},
-          {"notes", run.notes}};
+          {"pipeline", pipeline_json(run, device)}};
 }
 
 Json row_json(const ResolvedRun& run, const RunTarget& target, double step_tokens) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
-  const Json cost = cost_json(run);
-  return {{"mesh", run.mesh},
-          {"time", run.time && run.time->seconds > 0
-                       ? step_time_json(run.time, run.time->seconds, step_tokens / run.time->seconds)
-                       : Json(nullptr)},
-          {"micro_batch_sequences", run.step.sharding.sequence_count},
-          {"micro_batches_per_step", run.micro_batches},
-          {"idle_share", run.idle_share},
-          {"pipeline", pipeline_json(run, target.device)},
-          {"recompute", to_string(run.step.sharding.recompute)},
-          {"recomputed_share", run.recomputed_share()},
-          {"reshard_after_forward", run.step.sharding.reshard_after_forward},
-          {"memory", cost["memory"]},
-          {"moments", to_string(run.step.adamw.moments)},
-          {"device_share", FieldWriter::to_json(device_share(run, target))},
-          {"traffic_per_step", cost["traffic_per_step"]},
-          {"sent_per_step", {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}}}};
+  Json row = to_json(run, target.device);
+  row["time"] = run.time && run.time->seconds > 0
+                    ? step_time_json(run.time, run.time->seconds, step_tokens / run.time->seconds)
+                    : Json(nullptr);
+  row["device_share"] = FieldWriter::to_json(device_share(run, target));
+  row["sent_per_step"] = {{"inside_nodes", sent.inside_nodes}, {"between_nodes", sent.between_nodes}};
+  return row;
 }
 
 }  // namespace
@@ -280,7 +253,18 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                           const RunTarget& target, const std::filesystem::path& continued) {
-  Json document = to_json(run, target);
+  Json document = to_json(run, target.device);
+  document["fits"] = target.device_memory_bytes ? Json(true) : Json(nullptr);
+  document["snapshot"] = {{"kept", run.snapshot.kept_bytes},
+                          {"whole", run.snapshot.whole_bytes},
+                          {"beside_device", run.snapshot.beside_device}};
+  document["parameters"] = parameter_count(run.model);
+  document["trained_parameters"] = run.trained_parameters();
+  document["flops_per_token"] = run.flops_per_token().causal;
+  document["flops_per_token_full_attention"] = run.flops_per_token().full_attention;
+  document["head_chunk_rows"] = run.step.sharding.head_chunk_rows;
+  document["threads_per_rank"] = cpu_threads();
+  document["notes"] = run.notes;
   add_length(config, length, continued, document);
   add_time(length, run, document);
   return text_of_json(document, 2);

@@ -19,7 +19,6 @@
 namespace ripstop {
 namespace {
 
-// A hint for a missing data set.
 // The first directory without a data set; else the first of all.
 std::string absent_set(const DataSection& data) {
   for (const std::string& directory : data.all())
@@ -27,6 +26,7 @@ std::string absent_set(const DataSection& data) {
   return data.first();
 }
 
+// A hint for a missing data set.
 std::string near_dataset(const DataSection& data) {
   const std::string directory = absent_set(data);
   if (std::string near = hint_for_absent_set(data, directory); !near.empty()) return near;
