@@ -84,12 +84,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
                                         config.data.key(), config.data.first(), kUsualVocabulary));
   }
   checked.target = run_target(world, checked.device, vocabulary);
-  if (!config.model.pretrained.empty())
-    do_and_agree(all, [&] {
-      Io io;
-      checked.target.pretrained = read_sizes_for_plan(io, config);
-      checked.target.pretrained_ends = read_model_ends(io, find_pretrained_origin(io, config).directory);
-    });
+  do_and_agree(all, [&] { read_pretrained_for_plan(config, checked.target); });
   config = checked.target.with_ends(config);
   checked.run = resolve_run(config, checked.target);
   for (const std::string& note : checked.run.notes) checked.notes.push_back(note);

@@ -221,11 +221,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
     const bool halves = config.precision.compute == FloatChoice::kBfloat16;
     target.rates = rates_for_plan(given.rates, target, halves ? DType::kBFloat16 : DType::kFloat32);
   }
-  if (!config.model.pretrained.empty()) {
-    Io io;
-    target.pretrained = read_sizes_for_plan(io, config);
-    target.pretrained_ends = read_model_ends(io, find_pretrained_origin(io, config).directory);
-  }
+  read_pretrained_for_plan(config, target);
   return target;
 }
 

@@ -117,11 +117,12 @@ std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>&
       tokenizer.eos(), tokenizer.piece(tokenizer.eos()).name, config.model.pretrained, fmt::join(ends, ", "));
 }
 
-ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config) {
-  const PretrainedOrigin origin = find_pretrained_origin(io, config);
-  const ModelConfig model = read_model_sizes(io, origin.directory);
-  if (!origin.has_begun) open_first_adapters(config.lora, model);
-  return model;
+void read_pretrained_for_plan(const RunConfig& config, RunTarget& target) {
+  if (config.model.pretrained.empty()) return;
+  const PretrainedOrigin origin = find_pretrained_origin(posix_io(), config);
+  target.pretrained = read_model_sizes(posix_io(), origin.directory);
+  if (!origin.has_begun) open_first_adapters(config.lora, *target.pretrained);
+  target.pretrained_ends = read_model_ends(posix_io(), origin.directory);
 }
 
 }  // namespace ripstop

@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/config.h"
 #include "train/config/run_config.h"
+#include "train/plan/run_target.h"
 
 namespace ripstop {
 
@@ -42,9 +43,9 @@ std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& direct
 std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
                             const Tokenizer& tokenizer);
 
-/// The model's sizes for a config with model.pretrained. If the run has not begun, also checks that the
-/// adapters of lora.adapter fit the model and [lora]. Throws like find_pretrained_origin, read_model_sizes
-/// and open_first_adapters.
-ModelConfig read_sizes_for_plan(Io& io, const RunConfig& config);
+/// Reads sizes and end tokens of model.pretrained into `target`; nothing without that key. If the run has not
+/// begun, also checks that the adapters of lora.adapter fit the model and [lora]. Throws like
+/// find_pretrained_origin, read_model_sizes, read_model_ends and open_first_adapters.
+void read_pretrained_for_plan(const RunConfig& config, RunTarget& target);
 
 }  // namespace ripstop
