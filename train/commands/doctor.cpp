@@ -97,12 +97,6 @@ Json as_json(const CudaMachine& cuda) {
   return json;
 }
 
-CudaMachine read_cuda_and_nccl() {
-  CudaMachine cuda = look_at_cuda();
-  if (cuda.built) cuda.libraries.push_back(nccl_library());
-  return cuda;
-}
-
 // Problems that make a run on GPUs fail. A node without GPUs has no problem, because it computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
@@ -123,7 +117,8 @@ std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
 std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
-  const CudaMachine cuda = read_cuda_and_nccl();
+  CudaMachine cuda = look_at_cuda();
+  if (cuda.built) cuda.libraries.push_back(nccl_library());
   std::vector<std::string> found = machine_problems(machine, ranks.size(), world.ranks_here(), cpu_threads());
   for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
@@ -157,13 +152,6 @@ std::string content_text(const std::filesystem::path& path) {
   }
 }
 
-// "program differs between ranks: ...", or "" if all ranks give the same text. Collective.
-std::string difference(Communicator& all, const std::vector<std::string>& hosts, const std::string& what,
-                       const std::string& text) {
-  const std::string groups = rank_groups_text(all.all_gather_text(text), hosts);
-  return groups.empty() ? "" : fmt::format("{} differs between ranks: {}", what, groups);
-}
-
 std::string rate_text(double value, const char* unit) {
   return value > 0 ? fmt::format("{:.1f} {}", 1e-9 * value, unit) : std::string("-");
 }
@@ -184,8 +172,8 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   const std::string program =
       fmt::format("{} {}, content {}", version(), git_commit(), content_text("/proc/self/exe"));
   const auto compare = [&](const std::string& what, const std::string& text) {
-    if (std::string found = difference(all, report.hosts, what, text); !found.empty())
-      report.differences.push_back(std::move(found));
+    if (const std::string groups = rank_groups_text(all.all_gather_text(text), report.hosts); !groups.empty())
+      report.differences.push_back(fmt::format("{} differs between ranks: {}", what, groups));
   };
   compare("program", program);
   compare("MPI", world.library());
@@ -251,14 +239,6 @@ std::string rank_report_text(const RankReport& report) {
   return text;
 }
 
-// Collective.
-void measure_between_ranks(MpiWorld& world, const std::string& config_file, Report& report) {
-  Communicator& ranks = world.communicator();
-  report.links = measure_links(world, ranks, Device::cpu());
-  std::string note;
-  report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
-}
-
 Report examine(MpiWorld& world, const std::string& config_file) {
   Report report;
   report.ranks = world.communicator().size();
@@ -267,7 +247,11 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   std::vector<std::string> gpus;
   for (const CudaGpu& gpu : look_at_cuda().gpus) gpus.push_back(gpu.bus);
   EnergyMeter meter(posix_io(), EnergyMeter::kPowercap, energy_share(world, gpus));
-  if (report.ranks > 1) measure_between_ranks(world, config_file, report);
+  if (report.ranks > 1) {
+    report.links = measure_links(world, world.communicator(), Device::cpu());
+    std::string note;
+    report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
+  }
   std::vector<NodePower> powers = power_of_nodes(world, meter, !gpus.empty());
   for (size_t i = 0; i < powers.size(); ++i) report.nodes[i].power = std::move(powers[i]);
   return report;

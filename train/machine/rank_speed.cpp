@@ -220,7 +220,7 @@ std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds) {
     for (const RankSpeed& each : speeds) values.push_back(each.*member);
     const std::vector<double> shares = relative_to_median(values);
     for (size_t r = 0; r < shares.size(); ++r)
-      if (shares[r] < kSlowShare) found.push_back({static_cast<int64_t>(r), what, shares[r], values[r]});
+      if (shares[r] < kSlowShare) found.push_back({static_cast<int64_t>(r), what, shares[r]});
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const SlowRankFound& a, const SlowRankFound& b) { return a.rank < b.rank; });
