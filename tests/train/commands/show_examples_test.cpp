@@ -1,4 +1,4 @@
-#include "train/report/example_text.h"
+#include "train/commands/show_examples.h"
 
 #include <gtest/gtest.h>
 
