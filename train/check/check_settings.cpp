@@ -203,6 +203,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
   std::string reason = limits.small ? "--small asks for it"
                        : too_deep   ? "the rounding of more layers in bfloat16 would hide faults"
                                     : "";
+  std::string why;  // the last candidate does not fit
   std::vector<CheckSettings> candidates;
   if (!limits.small) candidates.push_back(settings_of(CheckedModel::kWhole, layers, run, device, seed));
   if (!limits.small && layers > few)
@@ -217,18 +218,16 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     CheckLimits of_kind = limits;
     // The last candidate needs the fewest operations, so limits.flops does not apply to it.
     if (&settings == &candidates.back()) of_kind.flops = 0;
-    const std::string why = fit(settings, run, of_kind);
+    why = fit(settings, run, of_kind);
     if (why.empty()) {
       settings.reason = reason;
       return settings;
     }
     // Reports why the first candidate, the largest, does not fit.
     if (&settings == &candidates.front()) reason = why;
-    if (&settings == &candidates.back())
-      throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),
-                  "start fewer ranks on a node, or take a smaller tensor axis");
   }
-  fail(ExitCode::kBug, "no model was tried for {}", run.mesh.to_text());
+  throw Error(ExitCode::kResources, fmt::format("the small model of a check does not fit: {}", why),
+              "start fewer ranks on a node, or take a smaller tensor axis");
 }
 
 }  // namespace ripstop
