@@ -162,11 +162,9 @@ void ModelArguments::add_to(Verb& verb, int64_t batch) {
 Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& trained) const {
   // Takes only kCpu from the run, so that a model trained on GPUs also works on a machine without GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
-  DeviceChoice choice = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
-  for (const DeviceChoice given : {DeviceChoice::kAuto, DeviceChoice::kCpu, DeviceChoice::kCuda})
-    if (device == to_string(given)) choice = given;
+  const DeviceChoice usual = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
   std::string note;
-  return choose_device(choice, world, note);
+  return choose_device(value_of<DeviceChoice>(device).value_or(usual), world, note);
 }
 
 TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_generation_file) const {
