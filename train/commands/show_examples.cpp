@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 #include <system_error>
-#include <vector>
 
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/token_dataset.h"

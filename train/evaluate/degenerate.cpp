@@ -4,7 +4,6 @@
 
 #include <set>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "train/config/config_keys.h"

@@ -1,7 +1,5 @@
 #include "train/evaluate/predictions.h"
 
-#include <optional>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>

@@ -1,6 +1,5 @@
 #include "train/generate/inference_model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

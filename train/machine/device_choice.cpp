@@ -1,7 +1,6 @@
 #include "train/machine/device_choice.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "model/device/cuda_machine.h"
 #include "parallel/agreement.h"

@@ -4,10 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"

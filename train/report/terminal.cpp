@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <string_view>
 
 #include "data/process/process_identity.h"
 #include "data/text/utf8.h"
