@@ -199,10 +199,9 @@ void refuse_without_targets(const Subject& subject, int64_t context) {
 }
 
 // Opens the output. Call it before the weights are loaded, so that a refusal comes at once.
-Output open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
-                   const EvaluationSettings& settings) {
+void open_output(const EvaluateArguments& given, const Subject& subject, const InferenceOptions& options,
+                 const EvaluationSettings& settings, Output& output) {
   const fs::path all = subject.trained.run / "evaluation";
-  Output output;
   output.directory =
       given.output.empty() ? all / default_name(given, subject, settings) : fs::path(given.output);
   refuse_without_targets(subject, options.context);
@@ -216,7 +215,7 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
     throw Error(error.code(), error.what(),
                 "where the run cannot be written, --output DIR takes the results");
   }
-  if (!subject.has_summaries()) return output;
+  if (!subject.has_summaries()) return;
 
   PredictionFile& file = output.predictions.emplace(output.directory);
   if (!file.note().empty()) print_to(stderr, "warning: {}\n", file.note());
@@ -231,7 +230,6 @@ Output open_output(const EvaluateArguments& given, const Subject& subject, const
   if (file.count() > own)
     output.note = fmt::format("summaries there already: {} of {}, from {}", file.count(), subject.examples,
                               found.directory.string());
-  return output;
 }
 
 // Why the split gets a loss, but no summaries; for people.
@@ -374,7 +372,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   const EvaluationSettings settings = settings_of(world.communicator(), given, subject, options);
   while_reading.reset();
   do_and_agree(world.communicator(), [&] {
-    if (world.communicator().rank() == 0) output.emplace(open_output(given, subject, options, settings));
+    if (world.communicator().rank() == 0) open_output(given, subject, options, settings, output.emplace());
   });
   LoadedModel model(io, world, subject.trained, options, device);
   if (output) say_which_data(given, subject);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "data/files/directory.h"
 #include "data/files/hash.h"
@@ -219,7 +220,7 @@ EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSett
 }
 
 EvaluationClaim::~EvaluationClaim() {
-  if (!partial_.empty()) remove_tree(posix_io(), partial_);
+  remove_tree(posix_io(), partial_);
 }
 
 FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,

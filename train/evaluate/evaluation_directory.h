@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "train/config/generation_settings.h"
@@ -45,13 +44,11 @@ class EvaluationClaim {
   EvaluationClaim(const std::filesystem::path& directory, const EvaluationSettings& settings,
                   const std::function<void(const std::string&)>& note = {});
   ~EvaluationClaim();
-  EvaluationClaim(EvaluationClaim&& other) noexcept : partial_(std::move(other.partial_)) {
-    other.partial_.clear();
-  }
-  EvaluationClaim& operator=(EvaluationClaim&&) = delete;
+  EvaluationClaim(const EvaluationClaim&) = delete;
+  EvaluationClaim& operator=(const EvaluationClaim&) = delete;
 
  private:
-  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json; empty if moved from
+  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json
 };
 
 struct FoundPredictions {
