@@ -199,16 +199,22 @@ EvaluationRecord read_evaluation(const fs::path& directory) {
   return record;
 }
 
+// Runs `read`; an error becomes a note.
+void try_to(RunRecord& run, auto&& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    run.notes.push_back(error.what());
+  }
+}
+
 // Takes the predictions of the last evaluation that has some, from the test split if possible.
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
-  for (const Io::Entry& entry : list_directory(io, directory)) {
-    try {
+  for (const Io::Entry& entry : list_directory(io, directory))
+    try_to(run, [&] {
       if (fs::exists(directory / entry.name / "scores.json"))
         run.evaluations.push_back(read_evaluation(directory / entry.name));
-    } catch (const Error& error) {
-      run.notes.push_back(error.what());
-    }
-  }
+    });
   std::ranges::stable_sort(run.evaluations, {}, &EvaluationRecord::step);
   if (!with_texts) return;
   std::vector<const EvaluationRecord*> best_last;
@@ -231,50 +237,10 @@ std::optional<CheckpointState> newest_state(Io& io, const fs::path& run) {
   }
 }
 
-// Runs `read`; an error becomes a note.
-void try_to(RunRecord& run, auto&& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    run.notes.push_back(error.what());
-  }
-}
-
 /// The names of several data sets.
 std::vector<std::string> set_names(const RunConfig& config) {
   return config.data.all().size() > 1 ? short_paths(config.data.all()) : std::vector<std::string>();
 }
-
-}  // namespace
-
-std::string reason_of(const std::optional<EndEvent>& end) {
-  if (!end) return "it ended without a word: killed, or its node was lost";
-  if (end->reason == EndReason::kStopRequested) return "a stop was requested";
-  if (end->reason == EndReason::kTimeLimit) return "the job's time was over";
-  if (end->reason == EndReason::kError) return fmt::format("an error, exit code {}", end->exit_code);
-  if (end->reason == EndReason::kSteps) return "all steps were done";
-  return fmt::format("{}, exit code {}", end->reason.empty() ? "end" : end->reason, end->exit_code);
-}
-
-RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
-  RunRecord run(most_columns);
-  run.path = directory.string();
-  if (path_exists(io, directory / "metrics.jsonl")) read_log(directory / "metrics.jsonl", with_texts, run);
-  const bool is_empty = !run.last_start && !run.last_step;
-  run.state = state_text(find_run_owner(io, directory).state, run.end, is_empty);
-  try_to(run, [&] {
-    if (path_exists(io, directory / "config.toml"))
-      run.config = load_run_config((directory / "config.toml").string());
-    else
-      run.notes.push_back("there is no config.toml");
-    if (run.config) run.sets = set_names(*run.config);
-  });
-  run.state_of_checkpoint = newest_state(io, directory);
-  try_to(run, [&] { read_evaluations(io, directory / "evaluation", with_texts, run); });
-  return run;
-}
-
-namespace {
 
 // "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of
 // each in a list, as in key=["/data/a", "/data/b"].
@@ -337,6 +303,33 @@ class Anonymous {
 };
 
 }  // namespace
+
+std::string reason_of(const std::optional<EndEvent>& end) {
+  if (!end) return "it ended without a word: killed, or its node was lost";
+  if (end->reason == EndReason::kStopRequested) return "a stop was requested";
+  if (end->reason == EndReason::kTimeLimit) return "the job's time was over";
+  if (end->reason == EndReason::kError) return fmt::format("an error, exit code {}", end->exit_code);
+  if (end->reason == EndReason::kSteps) return "all steps were done";
+  return fmt::format("{}, exit code {}", end->reason.empty() ? "end" : end->reason, end->exit_code);
+}
+
+RunRecord read_run(Io& io, const fs::path& directory, size_t most_columns, bool with_texts) {
+  RunRecord run(most_columns);
+  run.path = directory.string();
+  if (path_exists(io, directory / "metrics.jsonl")) read_log(directory / "metrics.jsonl", with_texts, run);
+  const bool is_empty = !run.last_start && !run.last_step;
+  run.state = state_text(find_run_owner(io, directory).state, run.end, is_empty);
+  try_to(run, [&] {
+    if (path_exists(io, directory / "config.toml"))
+      run.config = load_run_config((directory / "config.toml").string());
+    else
+      run.notes.push_back("there is no config.toml");
+    if (run.config) run.sets = set_names(*run.config);
+  });
+  run.state_of_checkpoint = newest_state(io, directory);
+  try_to(run, [&] { read_evaluations(io, directory / "evaluation", with_texts, run); });
+  return run;
+}
 
 void name_shortly(std::vector<RunRecord>& runs) {
   std::vector<std::string> paths;

@@ -123,6 +123,18 @@ bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& 
          on_cpu == (target.device == DeviceKind::kCpu);
 }
 
+// The speed of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
+RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
+  std::string text = time.exposed_seconds > 0
+                         ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))
+                         : "";
+  text += "by " + source + time.left_out_text();
+  const auto done = static_cast<double>(length.data ? length.data->first_step : 0);
+  return {.tokens_per_second = length.step_tokens / time.seconds,
+          .tokens_seen = std::llround(done * length.step_tokens),
+          .source = text};
+}
+
 }  // namespace
 
 std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
@@ -144,22 +156,6 @@ std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun&
                   .tokens_seen = log.steps.back().tokens_seen,
                   .source = "measured by the run's last steps"};
 }
-
-namespace {
-
-// The speed of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
-RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
-  std::string text = time.exposed_seconds > 0
-                         ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))
-                         : "";
-  text += "by " + source + time.left_out_text();
-  const auto done = static_cast<double>(length.data ? length.data->first_step : 0);
-  return {.tokens_per_second = length.step_tokens / time.seconds,
-          .tokens_seen = std::llround(done * length.step_tokens),
-          .source = text};
-}
-
-}  // namespace
 
 StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length) {
   if (!data || data->epoch_sequences == 0 || data->epoch_tokens == 0) return {};
