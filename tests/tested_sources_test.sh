@@ -119,7 +119,6 @@ train/machine/equal_ranks.*         tests/train/commands/mixed_ranks_test.sh
 train/machine/timed_product.*       tests/train/machine/rank_speed_test.cpp tests/train/machine/peak_flops_test.cpp
 train/machine/version.*             tests/train/commands/command_line_test.cpp
 train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
-train/step/step_profiler.h          tests/cuda/stream_order_test.cpp
 train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
 train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp

@@ -28,6 +28,7 @@ void StepTrace::before(int64_t step) {
 }
 
 void StepTrace::begin(int64_t step, RangeRecorder::Time at) {
+  if (recorder_.is_on() && !profiled_) profiled_.emplace(run_.device);
   const std::string name = "step " + std::to_string(step);
   device_table(run_.device.kind).open_range(name.c_str());
   recorder_.open(name, at);
@@ -53,6 +54,7 @@ std::vector<BarrierTimes> StepTrace::meet() const {
 
 void StepTrace::finish() {
   if (!recorder_.is_on()) return;
+  profiled_.reset();
   recorder_.stop();
   record_into(nullptr);
   const std::vector<BarrierTimes> after = meet();

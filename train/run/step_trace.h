@@ -12,7 +12,8 @@ namespace ripstop {
 
 /// Records the steps of run.profile_steps on every rank and writes RUN/trace, in the place of an earlier
 /// trace. A run that resumes inside these steps records the rest; a run that ends inside them writes what it
-/// has. A rank that cannot write its file is a warning. On a GPU the times are the host's.
+/// has. A rank that cannot write its file is a warning. On a GPU the times are the host's, and a profiler
+/// collects the same steps.
 class StepTrace {
  public:
   /// All arguments must outlive this object. `directory`: set on rank 0 only.
@@ -31,7 +32,7 @@ class StepTrace {
   }
   void finish();
 
-  /// The range of the whole step, also for profilers of GPUs.
+  /// The range of the whole step, also for a profiler.
   void begin(int64_t step, RangeRecorder::Time at);
   void end(RangeRecorder::Time at);
 
@@ -54,6 +55,7 @@ class StepTrace {
   RangeRecorder recorder_;
   TraceFacts facts_;
   std::vector<BarrierTimes> before_;
+  std::optional<ProfiledStretch> profiled_;
 };
 
 }  // namespace ripstop

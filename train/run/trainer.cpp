@@ -121,7 +121,6 @@ std::optional<StepResult> Trainer::take_step() {
     state_.tokens += work.loaded.rows;
     clock_.end();
     trace_.end(clock_.end_time());
-    profiler_.after(at_step_);
     if (time_limit_) time_limit_->took_step(clock_.seconds());
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
     account_.after_step();
@@ -141,7 +140,6 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
   clock_.begin();
   at_step_ = state_.step + 1;
   mesh_.set_step(at_step_);
-  profiler_.before(at_step_);
   trace_.begin(at_step_, clock_.begin_time());
   saves_->begin_step();
   long_step_.begin();

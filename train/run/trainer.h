@@ -25,7 +25,6 @@
 #include "train/run/speed_watch.h"
 #include "train/run/step_clock.h"
 #include "train/run/step_trace.h"
-#include "train/step/step_profiler.h"
 
 namespace ripstop {
 
@@ -183,7 +182,6 @@ class Trainer {
   SpeedWatch speed_watch_{mesh_.world()};
   AccountWatch account_{world_, run_.device, options_.powercap};
   LossWatch loss_watch_;  ///< used on rank 0
-  StepProfiler profiler_{parse_step_range(run_.config.run.profile_steps), run_.device};
   std::optional<PeakFlops> peak_flops_;
   int64_t resident_before_bytes_ = 0;  ///< resident memory before planned memory is allocated
 
