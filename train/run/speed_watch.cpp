@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "parallel/agreement.h"
 #include "train/machine/slow_ranks.h"
 
 namespace ripstop {
@@ -66,17 +67,10 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   sum_.share += step.share;
   if (++steps_ < window_steps_) return std::nullopt;
   const auto count = static_cast<double>(steps_);
-  RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count,
-               sum_.share / count};
+  const RankWork own{step.rank, sum_.compute_seconds / count, sum_.wait_seconds / count, sum_.flops / count,
+                     sum_.share / count};
   SpeedWindow window{.steps = steps_, .ranks = {}, .speeds = {}, .slow = {}, .was_slow = windows_.slow()};
-  window.ranks.resize(static_cast<size_t>(world_.size()));
-  constexpr int64_t kNumbers = 5;
-  static_assert(sizeof(RankWork) == kNumbers * sizeof(double), "travels as its bytes");
-  const auto numbers = [](RankWork* ranks, int64_t size) {
-    return Tensor{ranks, DType::kFloat64, Shape{kNumbers * size}, Device::cpu()};
-  };
-  const Stream stream(Device::cpu());
-  world_.all_gather(stream, numbers(&own, 1), numbers(window.ranks.data(), world_.size())).wait();
+  window.ranks = of_all_ranks(world_, own);
   window.speeds = relative_speeds(window.ranks);
   windows_.add(window.speeds);
   window.slow = windows_.slow();

@@ -77,8 +77,7 @@ struct SpeedWindow {
 };
 
 /// Finds ranks that compute slower than the others. A window has 5 steps, or more if they take less than half
-/// a second, so a slow rank is known after 20 steps or two seconds. Costs one all-gather of five float64 a
-/// window.
+/// a second, so a slow rank is known after 20 steps or two seconds. Costs a gather of five float64 a window.
 class SpeedWatch {
  public:
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
