@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "data/process/shell_word.h"
@@ -61,14 +62,15 @@ double useful_share(const StartEvent& start, const RunConfig& config, const Reso
   return (1 - idle_share(start, config)) / (1 + again);
 }
 
-std::string speed_text(const LastStart& before, const StartEvent& now, const RunConfig& config,
+std::string speed_text(const MetricsLog& log, const StartEvent& now, const RunConfig& config,
                        const ResolvedRun& run) {
-  const StartEvent& was = before.event;
-  if (!before.tokens_per_second) return "not known: no step of the last start is left";
-  const std::string measured = fmt::format("{:.0f} tok/s before", *before.tokens_per_second);
+  const StartEvent& was = log.starts.back();
+  const std::optional<double> tokens_per_second = median_speed_of_last_start(log);
+  if (!tokens_per_second) return "not known: no step of the last start is left";
+  const std::string measured = fmt::format("{:.0f} tok/s before", *tokens_per_second);
   if (was.mesh.tensor != now.mesh.tensor || was.micro_batch_sequences == 0)
     return fmt::format("{}; that of this mesh is not known yet", measured);
-  const double expected = *before.tokens_per_second * static_cast<double>(now.mesh.ranks()) /
+  const double expected = *tokens_per_second * static_cast<double>(now.mesh.ranks()) /
                           static_cast<double>(was.mesh.ranks()) * useful_share(now, config, run) /
                           useful_share(was, config, run);
   return fmt::format("{}, about {:.0f} expected if a rank is as fast as before", measured, expected);
@@ -83,14 +85,10 @@ std::string startup_text(const StartupSeconds& s) {
       s.total, s.program, s.mpi, s.data, s.memory, s.weights, s.resume, s.other);
 }
 
-std::optional<LastStart> last_start(const MetricsLog& log) {
-  if (log.starts.empty()) return std::nullopt;
-  return LastStart{.event = log.starts.back(), .tokens_per_second = median_speed_of_last_start(log)};
-}
-
-std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
+std::vector<std::string> lines_since(const MetricsLog& log, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run) {
-  const StartEvent& was = before.event;
+  if (log.starts.empty()) return {};
+  const StartEvent& was = log.starts.back();
   std::vector<std::string> lines = {"since the last start:"};
   const auto add = [&](const char* name, const std::string& old_text, const std::string& new_text) {
     if (old_text != new_text) lines.push_back(fmt::format("  {:<12} {} -> {}", name, old_text, new_text));
@@ -110,7 +108,7 @@ std::vector<std::string> lines_since(const LastStart& before, const StartEvent& 
       bytes_text(now.plan.memory.total()) + " of the fullest rank");
   add("sent", bytes_text(was.plan.traffic_per_step.sum()),
       bytes_text(now.plan.traffic_per_step.sum()) + " a rank and step");
-  lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(before, now, config, run)));
+  lines.push_back(fmt::format("  {:<12} {}", "speed", speed_text(log, now, config, run)));
   const bool same_rate =
       was.steps == now.steps && std::ranges::none_of(now.changes, [](const auto& change) {
         return change.key == "optimizer.learning_rate" || change.key.starts_with("schedule.");

@@ -1,7 +1,6 @@
 // Reports on a run's starts, on slow ranks and on its end.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,18 +16,10 @@ namespace ripstop {
 /// The parts of a start in a line: "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, ...".
 std::string startup_text(const StartupSeconds& seconds);
 
-struct LastStart {
-  StartEvent event;
-  std::optional<double> tokens_per_second;  ///< median of the start's last steps; nullopt without steps
-};
-
-/// The last start in the log; nullopt without one.
-std::optional<LastStart> last_start(const MetricsLog& log);
-
-/// Lines on what changed since the last start: nodes, mesh, micro-batch and recomputation, with the cost in
-/// idle ranks, memory and traffic, and the expected speed if the tensor axis has not changed. The last line
-/// tells what stayed the same. Empty if nothing changed.
-std::vector<std::string> lines_since(const LastStart& before, const StartEvent& now, const RunConfig& config,
+/// Lines on what changed since the last start in `log`: nodes, mesh, micro-batch and recomputation, with
+/// the cost in idle ranks, memory and traffic, and the expected speed if the tensor axis has not changed.
+/// The last line tells what stayed the same. Empty if nothing changed, or if there is no start.
+std::vector<std::string> lines_since(const MetricsLog& log, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 
 /// The `hosts` event, without `time`, for a window that ends with `step`. `hosts` is in mesh order.

@@ -333,8 +333,8 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   for (const LengthLine& line : length_lines(config, length))
     log_.say(fmt::format("{}: {}", line.name, line.text));
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
-  if (const auto before = last_start(found.log); before && state_.step > 0)
-    for (const std::string& line : lines_since(*before, event, config, run)) log_.say(line);
+  if (state_.step > 0)
+    for (const std::string& line : lines_since(found.log, event, config, run)) log_.say(line);
   if (continues_)
     log_.say(
         fmt::format("continues {}: its weights, moments and place in the data", run_.continued.string()));

@@ -29,9 +29,9 @@ struct JobOf {
     event.plan = {run.memory(), run.plan.traffic_per_step};
     return event;
   }
-  std::string since(const LastStart& before) const {
+  std::string since(const MetricsLog& log) const {
     std::string text;
-    for (const std::string& line : lines_since(before, start(), config, run)) text += line + "\n";
+    for (const std::string& line : lines_since(log, start(), config, run)) text += line + "\n";
     return text;
   }
 
@@ -40,12 +40,20 @@ struct JobOf {
   std::vector<std::string> hosts;
 };
 
+// The log of a start, with one step if `speed` is known.
+MetricsLog log_of(const StartEvent& start, std::optional<double> speed) {
+  MetricsLog log;
+  log.starts = {start};
+  if (speed) log.steps.emplace_back().tokens_per_second = *speed;
+  return log;
+}
+
 TEST(SinceLastStart, TheSameLayoutIsNoWordWorth) {
-  EXPECT_EQ(JobOf(4).since({JobOf(4).start(), 100}), "");
+  EXPECT_EQ(JobOf(4).since(log_of(JobOf(4).start(), 100)), "");
 }
 
 TEST(SinceLastStart, FewerNodesCostWhatTheyCost) {
-  const std::string text = JobOf(4).since({JobOf(8).start(), 1000});
+  const std::string text = JobOf(4).since(log_of(JobOf(8).start(), 1000));
   EXPECT_HAS(
       text, "since the last start:\n  nodes        4 nodes of 8 ranks in all -> 2 nodes of 4 ranks in all\n");
   EXPECT_HAS(text, "  mesh         replicate 1 x fsdp 8 x tensor 1 -> replicate 1 x fsdp 4 x tensor 1\n");
@@ -61,7 +69,7 @@ TEST(SinceLastStart, FewerNodesCostWhatTheyCost) {
 TEST(SinceLastStart, TheLearningRateIsAsBeforeWithAsManySteps) {
   StartEvent before = JobOf(8).start();
   before.steps = 70;
-  const std::string text = JobOf(4).since({before, 1000});
+  const std::string text = JobOf(4).since(log_of(before, 1000));
   EXPECT_HAS(text, "  as before: 8 sequences a step, the order of the data\n");
 }
 
@@ -70,7 +78,7 @@ TEST(SinceLastStart, WhatChangedIsNotAsBefore) {
   StartEvent now = job.start();
   const auto as_before = [&](const StartEvent& before, const std::string& key) {
     now.changes = {{.key = key, .old_value = "1", .new_value = "2"}};
-    const std::vector<std::string> lines = lines_since({before, 1000}, now, job.config, job.run);
+    const std::vector<std::string> lines = lines_since(log_of(before, 1000), now, job.config, job.run);
     return lines.empty() ? "" : lines.back();
   };
   for (const char* key : {"optimizer.learning_rate", "schedule.kind"})
@@ -84,36 +92,37 @@ TEST(SinceLastStart, WhatChangedIsNotAsBefore) {
 
 // Three data ranks compute 3, 3 and 2 of eight sequences: one of nine is empty.
 TEST(SinceLastStart, IdleRanksBringNoSpeed) {
-  const std::string text = JobOf(3).since({JobOf(4).start(), 1200});
+  const std::string text = JobOf(3).since(log_of(JobOf(4).start(), 1200));
   EXPECT_HAS(text, "  idle         0.0% -> 11.1%\n");
   EXPECT_HAS(text, "about 800 expected");  // 1200 x 3/4 x 8/9
 }
 
 TEST(SinceLastStart, WhatIsComputedAgainCostsTime) {
-  const std::string text = JobOf(4, {"train.recompute=full"}).since({JobOf(4).start(), 1000});
+  const std::string text = JobOf(4, {"train.recompute=full"}).since(log_of(JobOf(4).start(), 1000));
   EXPECT_HAS(text, "  recompute    none -> full\n");
   const double share = JobOf(4, {"train.recompute=full"}).run.recomputed_share();
   EXPECT_HAS(text, fmt::format("about {:.0f} expected", 1000 / (1 + share)));
 }
 
 TEST(SinceLastStart, KeptUnitsAreNamed) {
-  const std::string text = JobOf(4, {"train.reshard_after_forward=false"}).since({JobOf(4).start(), 1000});
+  const std::string text =
+      JobOf(4, {"train.reshard_after_forward=false"}).since(log_of(JobOf(4).start(), 1000));
   EXPECT_HAS(text, "  units        resharded after forward -> kept whole after forward\n");
 }
 
 TEST(SinceLastStart, NoSpeedIsMadeUp) {
-  EXPECT_HAS(JobOf(2).since({JobOf(4).start(), std::nullopt}),
+  EXPECT_HAS(JobOf(2).since(log_of(JobOf(4).start(), std::nullopt)),
              "not known: no step of the last start is left");
-  EXPECT_HAS(JobOf(4, {"mesh.tensor=2"}).since({JobOf(4).start(), 1000}),
+  EXPECT_HAS(JobOf(4, {"mesh.tensor=2"}).since(log_of(JobOf(4).start(), 1000)),
              "1000 tok/s before; that of this mesh is not known yet");
   StartEvent old = JobOf(4).start();
   old.micro_batch_sequences = 0;  // of a version that did not write it
-  EXPECT_HAS(JobOf(2).since({old, 1000}), "micro-batch  not known -> ");
+  EXPECT_HAS(JobOf(2).since(log_of(old, 1000)), "micro-batch  not known -> ");
 }
 
 TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
   MetricsLog log;
-  EXPECT_FALSE(last_start(log).has_value());
+  EXPECT_EQ(JobOf(2).since(log), "");
   const auto start = [&](int64_t ranks, double time) {
     log.starts.push_back(JobOf(ranks).start());
     log.starts.back().time = time;
@@ -126,10 +135,10 @@ TEST(SinceLastStart, TheLastOfSeveralStartsCounts) {
   start(8, 1000);
   step(7, 1001);
   start(4, 2000);
-  EXPECT_FALSE(last_start(log)->tokens_per_second.has_value());
+  EXPECT_HAS(JobOf(2).since(log), "not known: no step of the last start is left");
   step(5, 2001);
-  EXPECT_EQ(last_start(log)->event.mesh.fsdp, 4);
-  EXPECT_EQ(last_start(log)->tokens_per_second, 5);
+  EXPECT_HAS(JobOf(2).since(log), "fsdp 4 x tensor 1 -> replicate 1 x fsdp 2 x tensor 1");
+  EXPECT_HAS(JobOf(2).since(log), "5 tok/s before");
 }
 
 std::string next_of(const std::vector<std::string>& overrides, ExampleKind kind = ExampleKind::kSummary) {
