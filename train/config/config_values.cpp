@@ -197,29 +197,24 @@ class Assigner {
 struct TomlWriter {
   bool none_is_auto;
   std::string operator()(const bool* value) const { return *value ? "true" : "false"; }
-  std::string operator()(const int64_t* value) const { return std::to_string(*value); }
+  template <std::integral T>
+  std::string operator()(const T* value) const {
+    return std::to_string(*value);
+  }
   std::string operator()(const double* value) const { return toml_number(*value); }
   std::string operator()(const std::string* value) const {
     std::string doubled;  // $$ for each $, which with_variables() undoes
     for (const char c : *value) doubled += std::string(c == '$' ? 2 : 1, c);
     return toml_string(doubled);
   }
-  std::string operator()(const std::vector<std::string>* values) const {
+  template <class T>
+  std::string operator()(const std::vector<T>* values) const {
     std::vector<std::string> texts;
-    for (const std::string& value : *values) texts.push_back((*this)(&value));
-    return fmt::format("[{}]", fmt::join(texts, ", "));
-  }
-  std::string operator()(const std::vector<double>* values) const {
-    std::vector<std::string> texts;
-    for (const double value : *values) texts.push_back(toml_number(value));
+    for (const T& value : *values) texts.push_back((*this)(&value));
     return fmt::format("[{}]", fmt::join(texts, ", "));
   }
   std::string operator()(const std::array<double, 2>* value) const {
     return fmt::format("[{}, {}]", toml_number((*value)[0]), toml_number((*value)[1]));
-  }
-  template <std::integral T>
-  std::string operator()(const std::vector<T>* value) const {
-    return fmt::format("[{}]", fmt::join(*value, ", "));
   }
   std::string operator()(const ChoiceField& choice) const {
     return toml_string(choice.words[static_cast<size_t>(choice.get(choice.value))]);
