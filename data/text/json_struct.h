@@ -81,9 +81,6 @@ class FieldWriter {
       if (flags[i]) list.push_back(words[i]);
   }
   void group(const char* key, auto&& fields) { json[key] = object_of(fields); }
-  void optional(const char* key, auto& value, auto&& fields) {
-    json[key] = value ? object_of([&](auto& field) { fields(field, *value); }) : Json(nullptr);
-  }
   void list(const char* key, auto& values, int64_t, int64_t, auto&& fields) {
     json[key] = object_of([&](auto& field) { field.elements(values, fields); });
   }
@@ -146,12 +143,6 @@ class FieldReader {
   }
   void group(const char* key, auto&& fields) {
     if (is_wanted(key)) read_inside(reader_.member(json_, key), fields);
-  }
-  /// Reads an object or null.
-  void optional(const char* key, auto& value, auto&& fields) {
-    const Json& json = reader_.member(json_, known(key));
-    value.reset();
-    if (!json.is_null()) read_inside(json, [&](auto& field) { fields(field, value.emplace()); });
   }
   /// Reads a list of `least` to `most` objects.
   void list(const char* key, auto& values, int64_t least, int64_t most, auto&& fields) {

@@ -46,21 +46,6 @@ void head_fields(Fields& f, Head& head, Manifest& manifest) {
 }
 
 template <class Fields>
-void adapter_fields(Fields& f, AdaptedBase& adapted) {
-  f("rank", adapted.lora.rank, 1);
-  f("alpha", adapted.lora.alpha);
-  f("dropout", adapted.lora.dropout);
-  f("rslora", adapted.lora.rslora);
-  f.flags("targets", adapted.lora.targets, kLoraTargets);
-  f.group("base", [&](auto& base) {
-    base("directory", adapted.directory, 4096);
-    base("hash", adapted.hash);
-    base("samples", adapted.samples);
-    base("dtype", adapted.dtype);
-  });
-}
-
-template <class Fields>
 void parameter_fields(Fields& f, ParameterSpec& p) {
   f("name", p.name);
   f("rows", p.rows, 1, kMostElements);
@@ -101,11 +86,7 @@ void body_fields(Fields& f, Manifest& manifest) {
     });
   });
   f("tokens", state.tokens);
-  f.optional("best", state.best, [](auto& best, BestSoFar& value) {
-    best("metric", value.metric);
-    best("value", value.value);
-    best("step", value.step);
-  });
+  f("best", state.best);
   f.group("validation", [&](auto& validation) {
     validation("step", state.validated_step, 0, state.step);
     validation("content_hash", state.validation_content_hash, kMostHashesBytes);
@@ -128,8 +109,7 @@ void body_fields(Fields& f, Manifest& manifest) {
     data("pack_plan_hash", state.pack_plan_hash, kMostHashesBytes);
   });
   f("config", state.config, size_t{1} << 20);
-  f.optional("adapters", state.adapted,
-             [](auto& adapters, AdaptedBase& adapted) { adapter_fields(adapters, adapted); });
+  f("adapters", state.adapted);
   f.list("units", manifest.units, 1, kMostUnits,
          [&](auto& each, UnitSpec& unit) { unit_fields(each, manifest.mesh.pipeline, unit); });
   f.list("files", manifest.files, 1, kMostRanks,

@@ -21,6 +21,11 @@ struct BestSoFar {
   double value = 0;
   int64_t step = 0;  ///< step of the validated checkpoint
   bool operator==(const BestSoFar&) const = default;
+  static void fields(auto& self, auto& field) {
+    field("metric", self.metric);
+    field("value", self.value);
+    field("step", self.step);
+  }
 };
 
 /// The adapters' config and the frozen base model, in a checkpoint that has only adapters.
@@ -31,6 +36,19 @@ struct AdaptedBase {
   std::string samples;    ///< StoredModel::samples_hash of the base; a resume looks for this hash
   std::string dtype;      ///< dtype of the base in memory when the run last started: "bfloat16" or "float32"
   bool operator==(const AdaptedBase&) const = default;
+  static void fields(auto& self, auto& field) {
+    field("rank", self.lora.rank, 1);
+    field("alpha", self.lora.alpha);
+    field("dropout", self.lora.dropout);
+    field("rslora", self.lora.rslora);
+    field.flags("targets", self.lora.targets, kLoraTargets);
+    field.group("base", [&](auto& base) {
+      base("directory", self.directory, 4096);
+      base("hash", self.hash);
+      base("samples", self.samples);
+      base("dtype", self.dtype);
+    });
+  }
 };
 
 /// A run's state except its weights and moments. A resumed run computes as if it had never stopped. Texts are
