@@ -9,6 +9,15 @@
 
 namespace ripstop {
 
+/// The folder that holds `path`, as the path says: "." for a plain name.
+inline std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+/// `path` without a slash at its end.
+inline std::filesystem::path without_slash(const std::filesystem::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 /// Makes the names in `directory` survive a power loss: fsync of a file saves its bytes, but not its name.
 /// Throws Error(kStorage).
 void sync_directory(Io& io, const std::filesystem::path& directory);

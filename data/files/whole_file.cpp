@@ -93,7 +93,7 @@ void replace_file(Io& io, const std::filesystem::path& path, FunctionRef<void(Ou
     (void)io.unlink(beside);
     throw;
   }
-  sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
+  sync_directory(io, folder_of(path));
 }
 
 void write_whole_file(Io& io, const std::filesystem::path& path, std::string_view bytes) {
@@ -114,7 +114,7 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
     copy.sync();
     copy.close();
     // The copy must survive a power loss: the caller cuts the original next.
-    sync_directory(io, path.has_parent_path() ? path.parent_path() : ".");
+    sync_directory(io, folder_of(path));
   } catch (...) {
     // Removes the failed copy: otherwise each start of the run would add a copy and fill the disk.
     (void)io.unlink(aside);

@@ -22,10 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr const char *kOwnerFile = "OWNER", *kContent = "content";
 
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
@@ -41,7 +37,7 @@ std::vector<fs::path> partials_of(Io& io, const fs::path& output) {
   const std::string begin = output.filename().string() + ".partial-";
   std::vector<Io::Entry> entries;
   std::vector<fs::path> partials;
-  if (io.list(parent_of(output), entries) != 0) return partials;
+  if (io.list(folder_of(output), entries) != 0) return partials;
   for (const Io::Entry& entry : entries)
     if (entry.is_directory && entry.name.starts_with(begin))
       partials.push_back(output.parent_path() / entry.name);
@@ -149,7 +145,7 @@ PartialDirectory::PartialDirectory(Io& io, const fs::path& output,
 
 void PartialDirectory::make(const std::function<void(const std::string&)>& note) {
   std::vector<fs::path> missing;
-  for (fs::path parent = folder(); !path_exists(io_, parent); parent = parent_of(parent))
+  for (fs::path parent = folder(); !path_exists(io_, parent); parent = folder_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
   // If mkdir fails, make_partial_directory() fails with a better message.
@@ -164,13 +160,13 @@ PartialDirectory::~PartialDirectory() {
 }
 
 fs::path PartialDirectory::folder() const {
-  return parent_of(output_);
+  return folder_of(output_);
 }
 
 void PartialDirectory::remove() {
   if (!partial_.empty()) remove_tree(io_, partial_);
   if (made_parent_.empty()) return;
-  for (fs::path parent = folder();; parent = parent_of(parent)) {
+  for (fs::path parent = folder();; parent = folder_of(parent)) {
     // rmdir fails, as it should, if other processes have put something there.
     io_.rmdir(parent);
     if (parent == made_parent_) return;

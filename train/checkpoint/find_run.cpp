@@ -22,14 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kMarks = "metrics.jsonl, LOCK, prompt_template.txt or checkpoint";
 
-fs::path without_slash(const fs::path& path) {
-  return path.has_filename() ? path : path.parent_path();
-}
-
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
   std::vector<fs::path> runs;
   for (const Io::Entry& entry : list_directory(io, folder)) {

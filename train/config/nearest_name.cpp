@@ -79,13 +79,12 @@ std::vector<std::string> names_in(const fs::path& directory) {
 
 std::string hint_for_absent(const fs::path& path, std::string_view option, std::string_view inside) {
   std::error_code error, ignored;
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path folder = folder_of(path);
   const bool wants_a_file = inside.size() > 1;  // "." is in every directory
   if (wants_a_file && fs::is_regular_file(path, ignored) && fs::exists(folder / inside, ignored))
     return fmt::format("did you mean {}{}?", option, shell_word(folder.string()));
   if (fs::exists(path, error) || error) return "";
-  // Drops a slash at the end: "data/" becomes "data".
-  const fs::path file = path.has_filename() ? path : path.parent_path();
+  const fs::path file = without_slash(path);
   if (std::string link = hint_for_link(file); !link.empty()) return link;
   const std::string name = file.filename().string();
   if (name.empty() || is_of_the_system(file)) return "";
@@ -94,7 +93,7 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
     return fs::exists(inside.empty() ? other : other / inside, ignored);
   };
   std::vector<std::string> candidates;
-  for (std::string& other : names_in(file.has_parent_path() ? file.parent_path() : fs::path(".")))
+  for (std::string& other : names_in(folder_of(file)))
     // Compares names before looking at files, which takes longer.
     if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
       candidates.push_back(std::move(other));

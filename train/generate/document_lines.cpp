@@ -216,7 +216,7 @@ std::string with_summary(const std::string& line, const std::string& summary, in
 void check_summary_file(const fs::path& path, bool replace) {
   const std::string name = path.string();
   std::error_code error;
-  const fs::path directory = path.has_parent_path() ? path.parent_path() : ".";
+  const fs::path directory = folder_of(path);
   if (!fs::is_directory(directory, error))
     throw Error(ExitCode::kUsage,
                 fmt::format("--output {}: there is no directory {}", name, directory.string()),
@@ -267,7 +267,7 @@ void SummaryFile::finish() {
   for (int64_t number = 2; !put_in_place(partial_ / path_.filename(), got, replace_); ++number)
     got = path_.string() + fmt::format(".{}", number);
   remove_tree(posix_io(), partial_);
-  sync_directory(posix_io(), path_.has_parent_path() ? path_.parent_path() : ".");
+  sync_directory(posix_io(), folder_of(path_));
   if (got != path_)
     throw Error(ExitCode::kUsage,
                 fmt::format("--output {} was made by another process meanwhile: the summaries are in {}",

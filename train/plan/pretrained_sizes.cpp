@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 std::string hint_for_model(const std::string& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) {
-    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+    const fs::path folder = folder_of(path);
     if (is_pretrained_model(folder))
       return fmt::format("it is a file of a model: give its directory, model.pretrained={}",
                          shell_word(folder.string()));
@@ -44,10 +44,9 @@ std::string hint_for_model(const std::string& path) {
 }  // namespace
 
 fs::path find_continued(Io& io, const RunConfig& config) {
-  fs::path path = config.run.continue_from;
+  const fs::path path = without_slash(config.run.continue_from);
   if (path.empty() || !list_checkpoints(io, fs::path(config.run.directory) / "checkpoints").empty())
     return {};
-  if (!path.has_filename()) path = path.parent_path();
   const std::string name = path.filename().string();
   try {
     if (is_pretrained_model(path))

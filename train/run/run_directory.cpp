@@ -47,10 +47,6 @@ bool is_of_another_run(Io& io, const fs::path& config_file, const RunConfig& con
          is_run(io, beside);
 }
 
-std::string folder_text(const fs::path& file) {
-  return file.has_parent_path() ? file.parent_path().string() : ".";
-}
-
 }  // namespace
 
 void check_can_hold_run(Io& io, const fs::path& directory) {
@@ -78,7 +74,7 @@ void check_can_hold_run(Io& io, const fs::path& directory) {
 
 void check_names_own_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
   if (!is_of_another_run(io, config_file, config)) return;
-  const std::string directory = folder_text(config_file);
+  const std::string directory = folder_of(config_file).string();
   throw Error(
       ExitCode::kUsage,
       fmt::format("{} is the config of the run in {}, but names run.directory {}: the run was copied or "
@@ -92,7 +88,7 @@ void check_names_own_directory(Io& io, const fs::path& config_file, const RunCon
 std::string note_of_other_directory(Io& io, const fs::path& config_file, const RunConfig& config) {
   if (!is_of_another_run(io, config_file, config) || path_exists(io, config.run.directory)) return "";
   return fmt::format("{} is the config of the run in {}, which stays as it is: a new run begins in {}",
-                     config_file.string(), folder_text(config_file), config.run.directory);
+                     config_file.string(), folder_of(config_file).string(), config.run.directory);
 }
 
 RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,

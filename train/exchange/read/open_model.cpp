@@ -142,7 +142,7 @@ fs::path run_of(const fs::path& checkpoint) {
   fs::path folder = folder_of_checkpoint(checkpoint);
   if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();
   if (folder.filename() != "checkpoints") return folder;
-  return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  return folder_of(folder);
 }
 
 }  // namespace
@@ -254,8 +254,7 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 }
 
 fs::path normal_path(const fs::path& path) {
-  const fs::path place = fs::absolute(path).lexically_normal();
-  return place.has_filename() ? place : place.parent_path();
+  return without_slash(fs::absolute(path).lexically_normal());
 }
 
 std::vector<fs::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
