@@ -324,8 +324,7 @@ std::vector<int32_t> InferenceModel::predictions() const {
 }
 
 LossSum InferenceModel::evaluate(int64_t count, NextTokens next, FunctionRef<bool()> stop_requested) {
-  return evaluate_batches(model_, {count, options_.sequence_count(), next}, batch_memory_, totals_, arena_,
-                          stop_requested);
+  return evaluate_batches(model_, count, next, batch_memory_, totals_, arena_, stop_requested);
 }
 
 // A plan runs all shapes once, because the plan must hold for every later call.

@@ -69,8 +69,7 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
 }
 
 LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested) {
-  return evaluate_batches(model_, {micro_batches, options_.sharding.sequence_count, next}, batch_memory_,
-                          totals_, arena_, stop_requested);
+  return evaluate_batches(model_, micro_batches, next, batch_memory_, totals_, arena_, stop_requested);
 }
 
 }  // namespace ripstop

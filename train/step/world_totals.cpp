@@ -74,18 +74,19 @@ WorldTotals::Sums WorldTotals::read() const {
           .set_loss = {host.begin() + kPlaces, host.end()}};
 }
 
-LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
+LossSum evaluate_batches(ShardedTransformer& model, int64_t count, NextTokens next, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested) {
   const Stream& stream = model.context(arena).stream;
+  const ShardingOptions& options = model.options();
   totals.clear();
   int64_t target_count = 0;
   const auto load = [&](int64_t number) {
-    Batch batch = batch_memory.load(stream, batches.sequence_count, batches.next(number));
+    Batch batch = batch_memory.load(stream, options.sequence_count, next(number));
     target_count += batch.target_count;
     return batch;
   };
-  const int64_t rows = batches.sequence_count * model.options().sequence_length;
-  model.evaluate(arena, {batches.count, rows, load, [](int64_t) { return false; }}, totals.loss());
+  const int64_t rows = options.sequence_count * options.sequence_length;
+  model.evaluate(arena, {count, rows, load, [](int64_t) { return false; }}, totals.loss());
   // stop_requested() is called after this wait, because a signal may come while the device computes.
   stream.synchronize();
   totals.sum_over_world(arena, target_count, stop_requested());

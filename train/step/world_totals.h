@@ -65,16 +65,10 @@ class WorldTotals {
 /// Returns the tokens of each micro-batch in turn. The tokens must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
-struct HostBatches {
-  int64_t count = 0;
-  int64_t sequence_count = 0;  ///< sequences of each micro-batch
-  NextTokens next;
-};
-
-/// The exact loss over the `batches` of all data ranks. All ranks must have the same number of batches, some
-/// of which may be empty. `batch_memory` and `arena` hold one batch at a time. `stop_requested` is called
-/// once, after the last batch. Collective.
-LossSum evaluate_batches(ShardedTransformer& model, const HostBatches& batches, BatchMemory& batch_memory,
+/// The exact loss over `count` batches of each data rank, each of as many sequences as model.options() say.
+/// All ranks must have the same number of batches, some of which may be empty. `batch_memory` and `arena`
+/// hold one batch at a time. `stop_requested` is called once, after the last batch. Collective.
+LossSum evaluate_batches(ShardedTransformer& model, int64_t count, NextTokens next, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 
 }  // namespace ripstop
