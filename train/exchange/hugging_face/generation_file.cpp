@@ -57,10 +57,10 @@ ConfigValue config_value(const Json& json) {
 }
 
 // The JSON object in the file `path`; null if there is no such file.
-Json read_object(const JsonReader& reader, const fs::path& path) {
+Json read_object(const JsonReader& reader, const fs::path& path, int64_t most_bytes) {
   std::error_code error;
   if (!fs::exists(path, error) && !error) return nullptr;
-  return reader.parse(read_plain_file(path, kMostGenerationBytes, ExitCode::kInputData));
+  return reader.parse(read_plain_file(path, most_bytes, ExitCode::kInputData));
 }
 
 // Sets the key `row` of `config` to the value `json`. Returns the error message if the key refuses the value,
@@ -88,10 +88,9 @@ std::string prompt_json(const ExportedPrompt& prompt) {
 
 std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kPromptFile;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
   const JsonReader reader(path.string(), ExitCode::kInputData);
-  const Json json = reader.parse(read_plain_file(path, kMostPromptBytes, ExitCode::kInputData));
+  const Json json = read_object(reader, path, kMostPromptBytes);
+  if (json.is_null()) return std::nullopt;
   ExportedPrompt prompt{.prompt_template = reader.text(json, "template", kMostTemplateBytes),
                         .context = reader.integer(json, "context", 1, int64_t{1} << 40),
                         .has_turns = json.contains("conversations") && reader.flag(json, "conversations")};
@@ -106,7 +105,7 @@ std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& dire
 GenerationFile read_generation_file(const fs::path& directory) {
   GenerationFile file{.path = directory / "generation_config.json", .values = {}, .ignored = {}};
   const JsonReader reader(file.path.string(), ExitCode::kInputData);
-  const Json json = read_object(reader, file.path);
+  const Json json = read_object(reader, file.path, kMostGenerationBytes);
   RunConfig config;
   for (const auto& [key, value] : json.items()) {
     if (value.is_null() || std::ranges::count(kOfEveryModel, key) > 0) continue;
@@ -134,7 +133,7 @@ EndTokens read_end_tokens(const fs::path& directory, int64_t vocabulary_size) {
   for (const char* name : {"generation_config.json", "config.json"}) {
     EndTokens found{.ids = {}, .path = directory / name};
     const JsonReader reader(found.path.string(), ExitCode::kInputData);
-    const Json json = read_object(reader, found.path);
+    const Json json = read_object(reader, found.path, kMostGenerationBytes);
     const Json* const value = json.is_object() ? reader.find(json, "eos_token_id") : nullptr;
     if (value == nullptr) continue;
     for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
