@@ -65,8 +65,8 @@ class PretrainedInputs {
     const ModelConfig model = pretrained_directory_model();
     return tried([&] {
       const PeftAdapter adapter = open_peft_adapter(adapters_.path(), model);
-      require(!lora_lines(adapter.config.lora).empty(), "adapters can be described");
-      for (const AdapterSpec& spec : adapter_specs(model, adapter.config.lora))
+      require(!lora_lines(adapter.lora).empty(), "adapters can be described");
+      for (const AdapterSpec& spec : adapter_specs(model, adapter.lora))
         for (const ParameterSpec* parameter : {&spec.a, &spec.b}) {
           const StoredTensor& found = adapter.tensors.at(parameter->name);
           require(found.bytes == parameter->count() * dtype_bytes(found.dtype), "a parameter has its size");

@@ -65,24 +65,20 @@ class PeftReader : public JsonReader {
   PeftReader(const std::string& name, std::string_view text)
       : JsonReader(name, ExitCode::kInputData), json_(parse(text)) {}
 
-  PeftConfig config() const {
+  LoraConfig config() const {
     check_kind();
     for (const auto& [key, value] : json_.items()) check_key(key, value);
     check_begin();
-    PeftConfig config{.lora = {.rank = integer(json_, "r", 1, kMostRank),
-                               .alpha = number(json_, "lora_alpha"),
-                               .dropout = has("lora_dropout") ? number(json_, "lora_dropout") : 0.0,
-                               .rslora = has("use_rslora") && flag(json_, "use_rslora"),
-                               .targets = targets()},
-                      .base = {}};
-    if (!std::isfinite(config.lora.alpha) || config.lora.alpha <= 0)
-      refuse("'lora_alpha' must be above 0, it is {}", config.lora.alpha);
-    if (!(config.lora.dropout >= 0 && config.lora.dropout < 1))
-      refuse("'lora_dropout' must be at least 0 and below 1, it is {}", config.lora.dropout);
-    constexpr size_t kMostPathBytes = 4096;
-    if (has("base_model_name_or_path"))
-      config.base = in_one_line(text(json_, "base_model_name_or_path", kMostPathBytes));
-    return config;
+    const LoraConfig lora{.rank = integer(json_, "r", 1, kMostRank),
+                          .alpha = number(json_, "lora_alpha"),
+                          .dropout = has("lora_dropout") ? number(json_, "lora_dropout") : 0.0,
+                          .rslora = has("use_rslora") && flag(json_, "use_rslora"),
+                          .targets = targets()};
+    if (!std::isfinite(lora.alpha) || lora.alpha <= 0)
+      refuse("'lora_alpha' must be above 0, it is {}", lora.alpha);
+    if (!(lora.dropout >= 0 && lora.dropout < 1))
+      refuse("'lora_dropout' must be at least 0 and below 1, it is {}", lora.dropout);
+    return lora;
   }
 
  private:
@@ -203,11 +199,11 @@ void require_possible(const fs::path& directory, const LoraConfig& lora, const M
 
 }  // namespace
 
-PeftConfig parse_peft_config(std::string_view text, const std::string& name) {
+LoraConfig parse_peft_config(std::string_view text, const std::string& name) {
   return PeftReader(name, text).config();
 }
 
-PeftConfig read_peft_config(const std::filesystem::path& directory) {
+LoraConfig read_peft_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kPeftConfigFile;
   return parse_peft_config(read_plain_file(path, kMostPeftBytes, ExitCode::kInputData), path.string());
 }
@@ -238,7 +234,7 @@ std::string lora_lines(const LoraConfig& lora) {
 std::string PeftAdapter::weights_hash() const {
   for (const ZipMember& storage : storages) check_member(file, storage);
   StreamHash hash;
-  hash.update(lora_lines(config.lora));
+  hash.update(lora_lines(lora));
   hash_bytes(file, 0, file.bytes(), hash);
   return hash.hex();
 }
@@ -246,18 +242,18 @@ std::string PeftAdapter::weights_hash() const {
 PeftAdapter open_peft_adapter(const fs::path& directory, const ModelConfig& model) {
   const fs::path weights = find_weights(directory);
   PeftAdapter adapter{.directory = directory,
-                      .config = read_peft_config(directory),
+                      .lora = read_peft_config(directory),
                       .model = model,
                       .file = InputFile(weights),
                       .tensors = {}};
-  require_possible(directory, adapter.config.lora, model);
+  require_possible(directory, adapter.lora, model);
   WeightsHeader header = read_weights_header(adapter.file);
   NamedTensors found;
   for (const StoredTensor& stored : header.tensors) found.emplace(stored.name, stored);
   adapter.storages = std::move(header.storages);
   adapter.wrappers = take_off_wrappers(found, /*adapters=*/true);
-  adapter.tensors = take_parameters(directory, adapter_table(model, adapter.config.lora),
-                                    "with this model and rank it is", found);
+  adapter.tensors =
+      take_parameters(directory, adapter_table(model, adapter.lora), "with this model and rank it is", found);
   require_no_others(directory, found, "its targets do not have");
   return adapter;
 }
@@ -278,7 +274,7 @@ std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const Mo
                 fmt::format("ripstop checkpoint export --format peft {} OUTPUT, and give OUTPUT",
                             shell_word(lora.adapter)));
   PeftAdapter adapter = open_peft_adapter(lora.adapter, model);
-  LoraConfig same = adapter.config.lora;
+  LoraConfig same = adapter.lora;
   same.dropout = lora.dropout;
   if (same != lora)
     throw Error(ExitCode::kUsage,

@@ -21,21 +21,16 @@ inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 /// The directory of an exported base, in commands that ripstop suggests.
 inline constexpr const char* kBaseExport = "exported-base";
 
-/// The contents of an adapter_config.json.
-struct PeftConfig {
-  LoraConfig lora;   ///< rank above 0; dropout as in training
-  std::string base;  ///< base_model_name_or_path: where the base was, or its name on a hub; may be empty
-};
+/// Parses `text`, an adapter_config.json that messages call `name`; the rank is above 0, the dropout that of
+/// training. r, lora_alpha and target_modules must be given; other absent keys have the default of PEFT's
+/// LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not LoRA adapters or need
+/// something that ripstop does not compute: DoRA, a rank or scale for each matrix (rank_pattern,
+/// alpha_pattern), biases, other trained modules (modules_to_save), adapters only on some layers, targets
+/// that are no projection of a LLaMA layer, initial values that change the base (PiSSA, OLoRA, LoftQ), or any
+/// unknown key that is not empty. Source: peft, tuners/lora/config.py.
+LoraConfig parse_peft_config(std::string_view text, const std::string& name);
 
-/// Parses `text`, an adapter_config.json that messages call `name`. r, lora_alpha and target_modules must be
-/// given; other absent keys have the default of PEFT's LoraConfig. Throws Error(kInputData), with key and
-/// value, if the adapters are not LoRA adapters or need something that ripstop does not compute: DoRA, a rank
-/// or scale for each matrix (rank_pattern, alpha_pattern), biases, other trained modules (modules_to_save),
-/// adapters only on some layers, targets that are no projection of a LLaMA layer, initial values that change
-/// the base (PiSSA, OLoRA, LoftQ), or any unknown key that is not empty. Source: peft, tuners/lora/config.py.
-PeftConfig parse_peft_config(std::string_view text, const std::string& name);
-
-PeftConfig read_peft_config(const std::filesystem::path& directory);
+LoraConfig read_peft_config(const std::filesystem::path& directory);
 
 /// The text of an adapter_config.json; with an empty `base`, base_model_name_or_path is null.
 /// parse_peft_config reads back an equal LoraConfig.
@@ -48,7 +43,7 @@ std::string lora_lines(const LoraConfig& lora);
 /// Adapters whose file is open and whose headers have been read. Can be moved, not copied.
 struct PeftAdapter {
   std::filesystem::path directory;
-  PeftConfig config;
+  LoraConfig lora;
   ModelConfig model;
   InputFile file;
   NamedTensors tensors;                  ///< by ripstop's names (take_parameters)

@@ -48,7 +48,7 @@ TEST(PeftName, IsThatOfTheModule) {
 
 TEST_F(PeftAdapterFiles, HaveEveryAdapterOfTheirTargets) {
   const PeftAdapter adapter = opened();
-  EXPECT_EQ(adapter.config.lora.rank, 2);
+  EXPECT_EQ(adapter.lora.rank, 2);
   std::set<std::string> names;
   for (const auto& [name, tensor] : adapter.tensors) names.insert(name);
   EXPECT_EQ(names.size(), 12u);
@@ -69,7 +69,7 @@ TEST_F(PeftAdapterFiles, EveryElementGetsToItsPlaceOnEveryMesh) {
   for (const char* dtype : {"F32", "BF16", "F16"}) {
     given_.fill(dtype);
     const PeftAdapter adapter = opened();
-    const std::vector<UnitSpec> table = adapter_table(model_, adapter.config.lora);
+    const std::vector<UnitSpec> table = adapter_table(model_, adapter.lora);
     std::map<std::string, int64_t> found;
     for (const UnitSpec& unit : table)
       for (const int64_t tensor : {1, 2})
@@ -96,7 +96,7 @@ TEST_F(PeftAdapterFiles, EveryElementGetsToItsPlaceOnEveryMesh) {
 TEST_F(PeftAdapterFiles, FilesOfTorchAreReadIfThereAreNoSafetensors) {
   const auto all_of = [&](const PeftAdapter& adapter) {
     std::vector<std::vector<float>> all;
-    for (const UnitSpec& unit : adapter_table(model_, adapter.config.lora)) {
+    for (const UnitSpec& unit : adapter_table(model_, adapter.lora)) {
       const UnitLayout layout(unit, 1, 0, 1);
       std::vector<float>& values = all.emplace_back(static_cast<size_t>(layout.elements()));
       read_peft(adapter, layout, 0, layout.elements(), values.data());
@@ -122,7 +122,7 @@ TEST_F(PeftAdapterFiles, FilesOfTorchAreReadIfThereAreNoSafetensors) {
 
 TEST_F(PeftAdapterFiles, AnyIntervalIsThatPartOfTheWhole) {
   const PeftAdapter adapter = opened();
-  const std::vector<UnitSpec> table = adapter_table(model_, adapter.config.lora);
+  const std::vector<UnitSpec> table = adapter_table(model_, adapter.lora);
   const UnitLayout layout(table[1], 1, 0, 1);
   std::vector<float> whole(static_cast<size_t>(layout.elements()));
   read_peft(adapter, layout, 0, layout.elements(), whole.data());
@@ -204,7 +204,7 @@ TEST_F(PeftAdapterFiles, AValueThatIsNotFiniteIsRefusedWithItsPlace) {
   const float infinite = std::numeric_limits<float>::infinity();
   tensor.values.replace(4 * 3, 4, reinterpret_cast<const char*>(&infinite), 4);
   const PeftAdapter adapter = opened();
-  const std::vector<UnitSpec> table = adapter_table(model_, adapter.config.lora);
+  const std::vector<UnitSpec> table = adapter_table(model_, adapter.lora);
   const UnitLayout layout(table[0], 1, 0, 1);
   std::vector<float> all(static_cast<size_t>(layout.elements()));
   expect_error([&] { read_peft(adapter, layout, 0, layout.elements(), all.data()); }, ExitCode::kInputData,
@@ -230,7 +230,7 @@ TEST_F(PeftAdapterFiles, WhatElseMayLieThereIsNamed) {
 }
 
 TEST_F(PeftAdapterFiles, AConfigMustComputeTheSame) {
-  LoraConfig lora = opened().config.lora;
+  LoraConfig lora = opened().lora;
   lora.dropout = 0.5;
   const auto open_with = [&](const LoraConfig& config) {
     return open_first_adapters({config, given_.path().string()}, model_);

@@ -15,53 +15,50 @@ constexpr std::array<bool, 7> kAttention{true, true, true, true, false, false, f
 constexpr std::array<bool, 7> kAllTargets{true, true, true, true, true, true, true};
 constexpr std::array<bool, 7> kGateAlone{false, false, false, false, true, false, false};
 
-PeftConfig peft_with(const Json& changes) {
+LoraConfig peft_with(const Json& changes) {
   Json config = PeftDirectory().config;
   for (const auto& [key, value] : changes.items()) config[key] = value;
   return parse_peft_config(config.dump(), "DIR/adapter_config.json");
 }
 
 TEST(PeftConfig, HasWhatPeftSaved) {
-  const PeftConfig config = peft_with(Json::object());
-  EXPECT_EQ(config.base, "models/small");
-  EXPECT_EQ(config.lora, (LoraConfig{.rank = 2,
-                                     .alpha = 8,
-                                     .dropout = 0.05,
-                                     .rslora = false,
-                                     .targets = {true, false, true, false, false, false, true}}));
-  const PeftConfig golden = read_peft_config(golden_file("lora/all_untied_f32"));
-  EXPECT_EQ(golden.lora,
+  const LoraConfig config = peft_with(Json::object());
+  EXPECT_EQ(config, (LoraConfig{.rank = 2,
+                                .alpha = 8,
+                                .dropout = 0.05,
+                                .rslora = false,
+                                .targets = {true, false, true, false, false, false, true}}));
+  const LoraConfig golden = read_peft_config(golden_file("lora/all_untied_f32"));
+  EXPECT_EQ(golden,
             (LoraConfig{.rank = 4, .alpha = 8, .dropout = 0, .rslora = true, .targets = kAllTargets}));
-  EXPECT_EQ(golden.base, "pretrained/untied_bf16");
-  EXPECT_FALSE(read_peft_config(golden_file("lora/qv_tied_f32")).lora.has(LoraTarget::kKey));
+  EXPECT_FALSE(read_peft_config(golden_file("lora/qv_tied_f32")).has(LoraTarget::kKey));
 }
 
 // Files of older versions of peft have fewer keys; files of later versions have further empty keys.
 TEST(PeftConfig, OldAndNewFilesAreRead) {
   const Json old = {{"peft_type", "LORA"}, {"r", 16}, {"lora_alpha", 32.5}, {"target_modules", {"q_proj"}}};
-  const PeftConfig config = parse_peft_config(old.dump(), "x");
-  EXPECT_EQ(config.lora.rank, 16);
-  EXPECT_EQ(config.lora.alpha, 32.5);
-  EXPECT_EQ(config.lora.dropout, 0);
-  EXPECT_FALSE(config.lora.rslora);
-  EXPECT_EQ(config.base, "");
-  EXPECT_EQ(peft_with({{"of_2030", nullptr}, {"also", false}, {"list", Json::array()}}).lora.rank, 2);
-  EXPECT_EQ(peft_with({{"target_modules", "all-linear"}}).lora.targets, kAllTargets);
-  EXPECT_EQ(peft_with({{"use_rslora", true}}).lora.rslora, true);
+  const LoraConfig config = parse_peft_config(old.dump(), "x");
+  EXPECT_EQ(config.rank, 16);
+  EXPECT_EQ(config.alpha, 32.5);
+  EXPECT_EQ(config.dropout, 0);
+  EXPECT_FALSE(config.rslora);
+  EXPECT_EQ(peft_with({{"of_2030", nullptr}, {"also", false}, {"list", Json::array()}}).rank, 2);
+  EXPECT_EQ(peft_with({{"target_modules", "all-linear"}}).targets, kAllTargets);
+  EXPECT_EQ(peft_with({{"use_rslora", true}}).rslora, true);
   for (const char* begin : {"gaussian", "orthogonal", "eva"})
-    EXPECT_EQ(peft_with({{"init_lora_weights", begin}}).lora.rank, 2) << begin;
-  EXPECT_EQ(peft_with({{"task_type", nullptr}, {"base_model_name_or_path", nullptr}}).base, "");
+    EXPECT_EQ(peft_with({{"init_lora_weights", begin}}).rank, 2) << begin;
+  EXPECT_EQ(peft_with({{"task_type", nullptr}, {"base_model_name_or_path", nullptr}}).rank, 2);
 }
 
 TEST(PeftConfig, WhatChangesNothingIsRead) {
-  const PeftConfig plain = peft_with(Json::object());
+  const LoraConfig plain = peft_with(Json::object());
   for (const Json& changes :
        {Json{{"rank_pattern", {{"q_proj", 2}, {"lm_head", 5}}}}, Json{{"alpha_pattern", {{".*v_proj", 8.0}}}},
         Json{{"layers_to_transform", {0, 1}}}, Json{{"exclude_modules", "lm_head"}},
         Json{{"target_modules",
               {"self_attn.q_proj", "model.layers.0.self_attn.v_proj", "model.layers.1.self_attn.v_proj",
                "down_proj"}}}})
-    EXPECT_EQ(peft_with(changes).lora, plain.lora) << changes.dump();
+    EXPECT_EQ(peft_with(changes), plain) << changes.dump();
 }
 
 TEST(PeftConfig, WhatIsNotComputedIsRefused) {
@@ -127,9 +124,9 @@ TEST(PeftConfig, WhatIsWrittenIsReadBack) {
       for (const double alpha : {16.0, 0.125, 1e6}) {
         const LoraConfig lora{
             .rank = 8, .alpha = alpha, .dropout = 0.05, .rslora = rslora, .targets = targets};
-        const PeftConfig read = parse_peft_config(peft_config_json(lora, "models/a \"b\""), "x");
-        EXPECT_EQ(read.lora, lora);
-        EXPECT_EQ(read.base, "models/a \"b\"");
+        const std::string text = peft_config_json(lora, "models/a \"b\"");
+        EXPECT_EQ(parse_peft_config(text, "x"), lora);
+        EXPECT_EQ(Json::parse(text)["base_model_name_or_path"], "models/a \"b\"");
       }
   const Json json = Json::parse(peft_config_json({.rank = 8, .alpha = 16}, ""));
   EXPECT_TRUE(json["base_model_name_or_path"].is_null());

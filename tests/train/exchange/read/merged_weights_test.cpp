@@ -124,7 +124,7 @@ TEST(MergedLogits, AreThoseOfPeft) {
     SCOPED_TRACE(name);
     const PretrainedModel base = open_pretrained_model(golden_file(given.at("base")));
     const PeftAdapter adapter = open_peft_adapter(golden_file(name), base.config);
-    const LoraConfig& lora = adapter.config.lora;
+    const LoraConfig& lora = adapter.lora;
     const std::vector<AdapterSpec> adapters = adapter_specs(base.config, lora);
     // The weights of the units of adapter_table, by parameter.
     std::map<std::string, std::vector<float>> values;
