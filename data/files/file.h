@@ -50,6 +50,12 @@ class InputFile {
   /// Reads exactly `bytes` bytes from byte `offset` on. Tries up to three times on EIO and ESTALE. Throws
   /// Error(kStorage) if reading fails, Error(`refusal`) if the file ends too early.
   void read_at(int64_t offset, void* out, int64_t bytes) const;
+  /// Same as read_at(), into a new text.
+  std::string text_at(int64_t offset, int64_t bytes) const {
+    std::string text(static_cast<size_t>(bytes), '\0');
+    read_at(offset, text.data(), bytes);
+    return text;
+  }
   /// Drops bytes from the page cache (Io::forget): all bytes, or `bytes` bytes from `offset` on.
   void forget() const { forget(0, 0); }
   void forget(int64_t offset, int64_t bytes) const { file_.io().forget(file_.value(), offset, bytes); }

@@ -47,9 +47,7 @@ std::string read_all(const InputFile& file, int64_t most_bytes, ExitCode refusal
   // Check before allocating: a damaged file system may state any size.
   if (file.bytes() > most_bytes)
     fail(refusal, "{}: has more than {} bytes", file.path().string(), most_bytes);
-  std::string bytes(static_cast<size_t>(file.bytes()), '\0');
-  file.read_at(0, bytes.data(), file.bytes());
-  return bytes;
+  return file.text_at(0, file.bytes());
 }
 
 }  // namespace

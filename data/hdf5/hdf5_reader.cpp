@@ -288,9 +288,8 @@ std::vector<std::string> Hdf5File::strings(const std::string& name, int64_t firs
   std::vector<std::string> texts;
   if (count == 0) return texts;
   const InputFile file(state_->path, state_->refusal);
-  std::string elements(static_cast<size_t>(count * kStringBytes), '\0');
-  file.read_at(state_->strings.at(name).offset_bytes + first * kStringBytes, elements.data(),
-               std::ssize(elements));
+  const std::string elements =
+      file.text_at(state_->strings.at(name).offset_bytes + first * kStringBytes, count * kStringBytes);
   std::optional<HeapCollection> heap;
   for (const char* at = elements.data(); std::ssize(texts) < count; at += kStringBytes) {
     const auto bytes = HeapCollection::number_at<uint32_t>(at);

@@ -203,8 +203,7 @@ std::vector<std::string> read_gaps(const InputFile& file, const RankFileSkeleton
   int64_t at = 0;
   const auto read_until = [&](int64_t end) {
     RIPSTOP_CHECK(end >= at, "{}: two arrays share byte {}", file.path().string(), end);
-    gaps.emplace_back(static_cast<size_t>(end - at), '\0');
-    file.read_at(at, gaps.back().data(), end - at);
+    gaps.push_back(file.text_at(at, end - at));
   };
   for (const size_t i : by_offset(arrays)) {
     read_until(arrays[i].offset_bytes);

@@ -205,8 +205,7 @@ std::optional<StartEvent> first_start(const std::filesystem::path& path) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   try {
     const InputFile file(path, ExitCode::kStorage);
-    std::string begin(static_cast<size_t>(std::min(file.bytes(), kMostBytes)), '\0');
-    file.read_at(0, begin.data(), std::ssize(begin));
+    const std::string begin = file.text_at(0, std::min(file.bytes(), kMostBytes));
     MetricsLog log;
     add_line("line 1", std::string_view(begin).substr(0, begin.find('\n')), log);
     if (!log.starts.empty()) return log.starts.front();

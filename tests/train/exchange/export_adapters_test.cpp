@@ -94,9 +94,7 @@ std::map<std::string, std::string> bytes_of_files(const fs::path& directory) {
 // The bytes of a tensor of the adapter.
 std::string tensor_bytes(const PeftAdapter& adapter, const std::string& name) {
   const StoredTensor& tensor = adapter.tensors.at(name);
-  std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
-  adapter.file.read_at(tensor.begin, bytes.data(), tensor.bytes);
-  return bytes;
+  return adapter.file.text_at(tensor.begin, tensor.bytes);
 }
 
 std::string base_in(const fs::path& directory) {

@@ -18,11 +18,9 @@ namespace fs = std::filesystem;
 std::map<std::string, std::string> tensors_of(const fs::path& directory) {
   const PretrainedModel model = open_pretrained_model(directory);
   std::map<std::string, std::string> tensors;
-  for (const auto& [name, tensor] : model.tensors) {
-    std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
-    model.files[tensor.file].read_at(tensor.begin, bytes.data(), tensor.bytes);
-    tensors.emplace(pretrained_name(name), tensor.dtype + bytes);
-  }
+  for (const auto& [name, tensor] : model.tensors)
+    tensors.emplace(pretrained_name(name),
+                    tensor.dtype + model.files[tensor.file].text_at(tensor.begin, tensor.bytes));
   return tensors;
 }
 

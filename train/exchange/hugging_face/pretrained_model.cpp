@@ -158,8 +158,7 @@ std::string header_of(const std::string& name, const StoredTensor& stored) {
 bool is_zero_bias(const PretrainedModel& model, const std::string& name, const StoredTensor& tensor) {
   constexpr int64_t kMostBytes = int64_t{1} << 20;
   if (!name.ends_with(".bias") || tensor.bytes > kMostBytes) return false;
-  std::string bytes(static_cast<size_t>(tensor.bytes), '\0');
-  model.files[tensor.file].read_at(tensor.begin, bytes.data(), tensor.bytes);
+  const std::string bytes = model.files[tensor.file].text_at(tensor.begin, tensor.bytes);
   return bytes.find_first_not_of('\0') == std::string::npos;
 }
 

@@ -134,8 +134,7 @@ int64_t dtype_bytes(std::string_view dtype) {
 
 std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
   const JsonReader reader(file.path().string(), ExitCode::kInputData);
-  std::string header(static_cast<size_t>(header_bytes(file, reader)), '\0');
-  file.read_at(kPrefixBytes, header.data(), std::ssize(header));
+  const std::string header = file.text_at(kPrefixBytes, header_bytes(file, reader));
   const Json document = reader.parse(header);
   const int64_t data_begin = kPrefixBytes + std::ssize(header);
   std::vector<StoredTensor> tensors;

@@ -44,8 +44,7 @@ class TorchReader : public JsonReader {
 
  private:
   void require_archive() const {
-    std::string begin(static_cast<size_t>(std::min<int64_t>(file_.bytes(), 8)), '\0');
-    file_.read_at(0, begin.data(), std::ssize(begin));
+    const std::string begin = file_.text_at(0, std::min<int64_t>(file_.bytes(), 8));
     refuse_other_files(file_, begin);
     if (begin.starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46") || begin.starts_with("PYTORCH1"))
       refuse_with(
@@ -58,9 +57,7 @@ class TorchReader : public JsonReader {
     if (member.bytes > kMostPickleBytes)
       refuse("its {} has {} bytes, too many to be read", name, member.bytes);
     check_member(file_, member);
-    std::string text(static_cast<size_t>(member.bytes), '\0');
-    file_.read_at(member.begin, text.data(), std::ssize(text));
-    return text;
+    return file_.text_at(member.begin, member.bytes);
   }
 
   const ZipMember& storage_of(const PickledTensor& tensor) const {

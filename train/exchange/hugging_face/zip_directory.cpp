@@ -23,7 +23,7 @@ class ZipReader : public JsonReader {
 
   std::vector<ZipMember> members() {
     find_directory();
-    const std::string directory = bytes_at(begin_, end_ - begin_);
+    const std::string directory = file_.text_at(begin_, end_ - begin_);
     std::vector<ZipMember> members;
     for (std::string_view rest = directory; !rest.empty();) members.push_back(take_entry(rest));
     if (static_cast<uint64_t>(members.size()) != count_)
@@ -33,17 +33,11 @@ class ZipReader : public JsonReader {
   }
 
  private:
-  std::string bytes_at(int64_t begin, int64_t count) const {
-    std::string bytes(static_cast<size_t>(count), '\0');
-    file_.read_at(begin, bytes.data(), count);
-    return bytes;
-  }
-
   // The record at the end of the file says where the directory lies; a comment may follow the record.
   void find_directory() {
     constexpr int64_t kMostCommentBytes = 65535;
     const int64_t tail_bytes = std::min(file_.bytes(), kEndBytes + kMostCommentBytes);
-    const std::string tail = bytes_at(file_.bytes() - tail_bytes, tail_bytes);
+    const std::string tail = file_.text_at(file_.bytes() - tail_bytes, tail_bytes);
     size_t at = tail.size();
     do {
       at = at == 0 ? std::string::npos : tail.rfind("PK\x05\x06", at - 1);
@@ -59,7 +53,7 @@ class ZipReader : public JsonReader {
       const uint64_t place = little_endian(std::string_view(tail).substr(at - kLocatorBytes + 8, 8));
       end_ -= kLocatorBytes + kEnd64Bytes;
       const bool is_there = end_ >= 0 && place == static_cast<uint64_t>(end_);
-      const std::string end64 = is_there ? bytes_at(end_, kEnd64Bytes) : "";
+      const std::string end64 = is_there ? file_.text_at(end_, kEnd64Bytes) : "";
       if (!end64.starts_with("PK\x06\x06")) refuse("its zip64 directory is damaged");
       count_ = little_endian(std::string_view(end64).substr(32, 8));
       bytes = little_endian(std::string_view(end64).substr(40, 8));
@@ -126,7 +120,7 @@ class ZipReader : public JsonReader {
       if (member.begin < end) refuse("{} shares bytes with another member", name);
       const int64_t header_bytes = kHeaderBytes + std::ssize(name);
       if (begin_ - member.begin < header_bytes) refuse("{} lies outside the file", name);
-      const std::string header = bytes_at(member.begin, header_bytes);
+      const std::string header = file_.text_at(member.begin, header_bytes);
       const auto number = [&](size_t at) { return little_endian(std::string_view(header).substr(at, 2)); };
       if (!header.starts_with("PK\x03\x04") || (number(6) & 1) != 0 || number(8) != 0 ||
           number(26) != name.size() || header.compare(kHeaderBytes, name.size(), name) != 0)
