@@ -15,16 +15,10 @@ constexpr int64_t kDone = -1;
 }  // namespace
 
 DiskVotes::DiskVotes(Communicator& world, DiskPatience patience)
-    : world_(world),
-      patience_(std::move(patience)),
-      progress_(static_cast<size_t>(world.size())),
-      still_seconds_(progress_.size()) {}
+    : world_(world), patience_(std::move(patience)), ranks_(static_cast<size_t>(world.size())) {}
 
 void DiskVotes::count_from(const DiskStillness& seen) {
-  progress_ = of_all_ranks(world_, seen.progress);
-  const std::vector<int64_t> milliseconds = of_all_ranks(world_, static_cast<int64_t>(1e3 * seen.seconds));
-  std::transform(milliseconds.begin(), milliseconds.end(), still_seconds_.begin(),
-                 [](int64_t number) { return 1e-3 * static_cast<double>(number); });
+  ranks_ = of_all_ranks(world_, seen);
 }
 
 bool DiskVotes::all_done(bool done, int64_t progress) {
@@ -37,10 +31,11 @@ bool DiskVotes::all_done(bool done, int64_t progress) {
   std::vector<int64_t> still;
   bool all = true;
   for (size_t r = 0; r < numbers.size(); ++r) {
+    auto& [before, seconds] = ranks_[r];
     all = all && numbers[r] == kDone;
-    if (std::exchange(progress_[r], numbers[r]) != numbers[r] || numbers[r] == kDone)
-      still_seconds_[r] = 0;
-    else if ((still_seconds_[r] += gap) > patience_.seconds)
+    if (std::exchange(before, numbers[r]) != numbers[r] || numbers[r] == kDone)
+      seconds = 0;
+    else if ((seconds += gap) > patience_.seconds)
       still.push_back(static_cast<int64_t>(r));
   }
   if (!still.empty())

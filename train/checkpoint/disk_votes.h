@@ -45,8 +45,7 @@ class DiskVotes {
   Communicator& world_;
   const DiskPatience patience_;
   Clock::time_point before_ = Clock::now();
-  std::vector<int64_t> progress_;      ///< each rank's progress at the last vote; kDone: the rank is done
-  std::vector<double> still_seconds_;  ///< each rank's time without progress
+  std::vector<DiskStillness> ranks_;  ///< of each rank at the last vote; progress kDone: the rank is done
 };
 
 }  // namespace ripstop
