@@ -102,11 +102,9 @@ bool holds_checkpoints(Io& io, const fs::path& directory) {
   return false;
 }
 
-struct Choice {
-  enum class Kind { kLatest, kBest, kStep };
-  Kind kind = Kind::kStep;
+struct NamedStep {
   int64_t step = 0;
-  fs::path directory = {};  ///< set if `which` is the path of a step directory
+  fs::path directory;  ///< set if the path of a step directory was given
 };
 
 std::string steps_text(const std::vector<ListedCheckpoint>& listed) {
@@ -127,10 +125,10 @@ std::string steps_there(Io& io, const fs::path& path) {
   }
 }
 
-/// Parses `which` of find_checkpoint(). `run` is used only in the hint of the error.
-Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
-  if (which == "latest") return {Choice::Kind::kLatest};
-  if (which == "best") return {Choice::Kind::kBest};
+/// The step that `which` of find_checkpoint() names; nullopt for "latest" and "best". `run` is used only in
+/// the hint of the error.
+std::optional<NamedStep> parse_step(Io& io, const fs::path& run, const std::string& which) {
+  if (which == "latest" || which == "best") return std::nullopt;
   const fs::path path = without_slash(which);
   std::string name = path.filename().string();
   if (name.starts_with("step_")) name.erase(0, 5);
@@ -139,7 +137,7 @@ Choice parse_choice(Io& io, const fs::path& run, const std::string& which) {
     throw Error(
         ExitCode::kUsage, fmt::format("no checkpoint is called '{}'", which),
         "give best, latest, a step such as 60, or the path of a step directory" + steps_there(io, run));
-  return {Choice::Kind::kStep, *step, path.has_parent_path() ? path : fs::path()};
+  return NamedStep{*step, path.has_parent_path() ? path : fs::path()};
 }
 
 /// The newest checkpoint that is whole, or has another format and so may be whole: its reader then throws.
@@ -149,23 +147,17 @@ const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed
   return nullptr;
 }
 
-const ListedCheckpoint* find_step(const std::vector<ListedCheckpoint>& listed, int64_t step) {
-  for (const ListedCheckpoint& checkpoint : listed)
-    if (checkpoint.step == step) return &checkpoint;
-  return nullptr;
-}
-
-/// The directory of the checkpoint that `choice` names. All checkpoints in `listed` lie in `directory`.
-fs::path find_chosen_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
-                          const Choice& choice, const std::string& which) {
-  const ListedCheckpoint* found = find_step(listed, choice.step);
-  if (found == nullptr)
+/// The directory of the checkpoint `named`. All checkpoints in `listed` lie in `directory`.
+fs::path find_named_step(const fs::path& directory, const std::vector<ListedCheckpoint>& listed,
+                         const NamedStep& named, const std::string& which) {
+  const auto found = std::ranges::find(listed, named.step, &ListedCheckpoint::step);
+  if (found == listed.end())
     throw Error(ExitCode::kUsage,
-                fmt::format("{}: has no checkpoint of step {}", directory.string(), choice.step),
+                fmt::format("{}: has no checkpoint of step {}", directory.string(), named.step),
                 "it has those of step " + steps_text(listed));
   std::error_code ignored;  // a path that does not exist compares as different
-  if (!choice.directory.empty() && !fs::equivalent(choice.directory, found->directory, ignored) &&
-      !fs::equivalent(directory.parent_path() / choice.directory, found->directory, ignored))
+  if (!named.directory.empty() && !fs::equivalent(named.directory, found->directory, ignored) &&
+      !fs::equivalent(directory.parent_path() / named.directory, found->directory, ignored))
     throw Error(ExitCode::kUsage, fmt::format("{}: is not a checkpoint of {}", which, directory.string()),
                 "give it instead of the run's directory, without --checkpoint");
   return found->directory;
@@ -177,8 +169,8 @@ fs::path find_best(const fs::path& directory, const std::vector<ListedCheckpoint
                    const ListedCheckpoint& newest) {
   const std::optional<BestSoFar> best = newest.manifest ? newest.manifest->state.best : std::nullopt;
   if (!best) return newest.directory;
-  const ListedCheckpoint* found = find_step(listed, best->step);
-  if (found == nullptr)
+  const auto found = std::ranges::find(listed, best->step, &ListedCheckpoint::step);
+  if (found == listed.end())
     throw Error(
         ExitCode::kStorage,
         fmt::format("{}: the best checkpoint, of step {}, does not exist", directory.string(), best->step),
@@ -265,11 +257,11 @@ fs::path find_checkpoints(Io& io, const fs::path& path) {
 
 fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which) {
   // A typing error in `which` must be reported even if there is no checkpoint yet.
-  const Choice choice = parse_choice(io, path, which);
+  const std::optional<NamedStep> named = parse_step(io, path, which);
   const fs::path given = without_slash(path);
   const std::optional<int64_t> own_step = parse_step_directory_name(given.filename().string());
   if (path_exists(io, given / Manifest::kFileName) || (own_step && path_exists(io, given))) {
-    if (choice.kind == Choice::Kind::kStep && own_step && choice.step != *own_step)
+    if (named && own_step && named->step != *own_step)
       throw Error(ExitCode::kUsage, fmt::format("{}: is not the checkpoint '{}'", path.string(), which),
                   "give the directory of the run, or leave --checkpoint out");
     return given;
@@ -280,11 +272,11 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
     throw Error(ExitCode::kUsage, fmt::format("{}: has no checkpoint", path.string()),
                 "ripstop train saves the first after checkpoint.every_steps steps; ripstop status shows the "
                 "progress of a run");
-  if (choice.kind == Choice::Kind::kStep) return find_chosen_step(directory, listed, choice, which);
+  if (named) return find_named_step(directory, listed, *named, which);
   const ListedCheckpoint* newest = newest_whole(listed);
   // No checkpoint is whole, so opening the newest reports its problem.
   if (newest == nullptr) return listed.back().directory;
-  return choice.kind == Choice::Kind::kBest ? find_best(directory, listed, *newest) : newest->directory;
+  return which == "best" ? find_best(directory, listed, *newest) : newest->directory;
 }
 
 std::string entries_in_the_way(Io& io, const fs::path& directory, std::span<const std::string_view> own) {
