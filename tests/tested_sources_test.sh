@@ -120,7 +120,6 @@ train/machine/timed_product.*       tests/train/machine/rank_speed_test.cpp test
 train/machine/version.*             tests/train/commands/command_line_test.cpp
 train/machine/*                     tests/train/commands/command_line_test.cpp tests/train/run/resume_test.sh
 train/checkpoint/checkpoint_*       tests/train/checkpoint/checkpoint_reshard_test.cpp
-train/checkpoint/host_states.*      tests/train/run/resume_test.sh
 train/checkpoint/rank_file.*        tests/train/checkpoint/checkpoint_faults_test.cpp
 train/checkpoint/*                  tests/train/checkpoint/checkpoint_damage_test.cpp
 train/commands/check_report.*        tests/train/commands/check_command_test.cpp

@@ -20,7 +20,6 @@
 #include "tests/bench/rank_bench.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/host_states.h"
 #include "train/machine/device_choice.h"
 #include "train/plan/resolved_run.h"
 

@@ -11,10 +11,12 @@
 
 #include "data/files/io.h"
 #include "model/core/error.h"
+#include "model/core/function_ref.h"
 #include "parallel/communicator.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
+#include "train/step/adamw.h"
 
 namespace ripstop {
 
@@ -45,6 +47,16 @@ class CheckpointReader {
   std::mutex mutex_;                      // guards blocks_, whose elements stay where they are
   std::map<int64_t, FileBlocks> blocks_;  // by rank
 };
+
+/// Pointers to the master weights and moments of all trained shards in the memory of `model` and `optimizer`.
+std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
+
+/// Loads `units`, on the device of `stream`, by calls of read(). On a CPU, one call overwrites all units. On
+/// a GPU, each call gets one unit in host memory (12 bytes for each parameter of the largest shard, 8 with
+/// bfloat16 moments) for a copy to the device; elements that read() does not set become zero. Throws what
+/// read() throws.
+void load_states(const std::vector<UnitStates>& units, const Stream& stream,
+                 FunctionRef<void(const std::vector<UnitStates>&)> read);
 
 /// Throws Error(kStorage), with a hint, if the checkpoint `directory`, which was there before, is absent: its
 /// run goes on and has removed it.

@@ -7,7 +7,6 @@
 #include "model/kernels/cpu/processor.h"
 #include "parallel/agreement.h"
 #include "train/checkpoint/checkpoint_directory.h"
-#include "train/checkpoint/host_states.h"
 #include "train/config/config_keys.h"
 #include "train/machine/machine.h"
 #include "train/machine/version.h"

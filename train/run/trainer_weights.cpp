@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "parallel/agreement.h"
-#include "train/checkpoint/host_states.h"
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"
 #include "train/exchange/hugging_face/stored_elements.h"
 #include "train/exchange/read/open_model.h"

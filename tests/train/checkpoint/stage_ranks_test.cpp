@@ -9,7 +9,6 @@
 #include "tests/train/step/layout_model.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/host_states.h"
 
 namespace ripstop {
 namespace {

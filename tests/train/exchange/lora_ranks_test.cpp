@@ -16,7 +16,6 @@
 #include "tests/train/step/mesh_training.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/host_states.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 #include "train/exchange/peft/peft_adapter.h"
 #include "train/step/lr_schedule.h"

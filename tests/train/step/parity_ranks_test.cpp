@@ -13,7 +13,6 @@
 #include "tests/train/step/mesh_training.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_writer.h"
-#include "train/checkpoint/host_states.h"
 #include "train/checkpoint/snapshot.h"
 
 namespace ripstop {
