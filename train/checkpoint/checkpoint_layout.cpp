@@ -25,6 +25,18 @@ const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const st
   return nullptr;
 }
 
+/// Throws Error(kStorage) if a checkpoint's `units` lack a parameter of `wanted` or have it in another shape.
+void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted) {
+  for (const PhysicalTensor& tensor : wanted.tensors)
+    for (const ParameterSpec& p : tensor.parts) {
+      const ParameterSpec* found = find_parameter(units, p.name);
+      if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
+      if (found->rows != p.rows || found->columns != p.columns)
+        fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name,
+             found->rows, found->columns, p.rows, p.columns);
+    }
+}
+
 /// The boxes of the wanted shards by parameter name, which is equal on all meshes.
 WantedByName wanted_boxes(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) {
   WantedByName wanted;
@@ -187,17 +199,6 @@ std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layout
     }
   }
   return pieces;
-}
-
-void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted) {
-  for (const PhysicalTensor& tensor : wanted.tensors)
-    for (const ParameterSpec& p : tensor.parts) {
-      const ParameterSpec* found = find_parameter(units, p.name);
-      if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
-      if (found->rows != p.rows || found->columns != p.columns)
-        fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name,
-             found->rows, found->columns, p.rows, p.columns);
-    }
 }
 
 void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table) {

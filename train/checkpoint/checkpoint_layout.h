@@ -92,8 +92,8 @@ class ReadPlan {
   ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
   /// The pieces that fill shard `fsdp_index` of each of `layouts`, ordered by rank and stored shard. Each
-  /// element except padding is in exactly one piece. Throws Error(kStorage) if check_parameters refuses a
-  /// unit.
+  /// element except padding is in exactly one piece. Throws Error(kStorage) if the checkpoint lacks a
+  /// parameter or has it in another shape.
   std::vector<Piece> pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const;
 
  private:
@@ -102,9 +102,6 @@ class ReadPlan {
   std::vector<std::vector<UnitLayout>> layouts_;  // by tensor index, then unit
   std::vector<std::vector<UnitShard>> shards_;    // by rank
 };
-
-/// Throws Error(kStorage) if a checkpoint's `units` lack a parameter of `wanted` or have it in another shape.
-void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted);
 
 /// Throws Error(kStorage) if a checkpoint's `units` and the whole model's `table` differ in any parameter.
 void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table);

@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
 // Also limits the depth of dotted keys: toml++ recurses into them.
 constexpr size_t kLongestLineBytes = 4096;
+constexpr const char* kCommandLine = "command line";  // ConfigEntry::where of an override
 // Finding a hint takes a millisecond, and a damaged file may have many problems.
 constexpr size_t kMostHints = 1000;
 

@@ -38,9 +38,6 @@ void refuse_problems(ConfigProblems problems);
 using ConfigValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
                                  std::vector<std::string>>;
 
-/// ConfigEntry::where of an override.
-inline constexpr const char* kCommandLine = "command line";
-
 struct ConfigEntry {
   const ConfigKey* key = nullptr;
   ConfigValue value;

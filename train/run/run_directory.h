@@ -26,7 +26,6 @@ class RunDirectory {
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template, const RunLockWait& wait = {}, bool allow_changes = false);
 
-  const std::filesystem::path& path() const { return path_; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   /// Notes for people: changes of the config, locks taken over, a damaged or lost metrics.jsonl.
   const std::vector<std::string>& notes() const { return notes_; }

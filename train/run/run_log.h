@@ -27,7 +27,6 @@ class RunLog {
   void end_live_line() const {
     if (live_ != nullptr) live_->clear();
   }
-  const LiveLine* live() const { return live_; }  ///< may be null
   bool live_is_due() const { return live_ != nullptr && live_->is_due(); }
 
   /// Writes a line for people and a `warning` event.
