@@ -13,6 +13,13 @@ inline constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 /// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_bytes(std::string_view text);
 
+/// The index where the character of byte `at` of `text`, valid UTF-8, begins: later bytes are 10xxxxxx. The
+/// end of `text` begins a character, too.
+inline size_t character_begin(std::string_view text, size_t at) {
+  while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) --at;
+  return at;
+}
+
 /// The code point of `sequence`, one valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
 

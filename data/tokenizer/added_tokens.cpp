@@ -16,8 +16,7 @@ namespace {
 
 /// The letter that ends before byte `at` > 0.
 std::string_view letter_before(std::string_view text, size_t at) {
-  size_t begin = at - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
+  const size_t begin = character_begin(text, at - 1);
   return text.substr(begin, at - begin);
 }
 

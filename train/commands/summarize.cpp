@@ -8,6 +8,7 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
+#include "data/text/utf8.h"
 #include "data/tokenizer/special_names.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
@@ -184,10 +185,9 @@ struct Summarizer {
     try {
       return encoded();
     } catch (const LongWordError&) {
-      size_t bytes = size_t{1} << 16;
-      if (text.size() <= bytes) throw;
-      while ((text[bytes] & 0xC0) == 0x80) --bytes;  // to the start of a character
-      text.resize(bytes);
+      constexpr size_t kMostBytes = size_t{1} << 16;
+      if (text.size() <= kMostBytes) throw;
+      text.resize(character_begin(text, kMostBytes));
       return encoded();
     }
   }

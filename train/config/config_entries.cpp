@@ -79,8 +79,7 @@ std::string shown_line(std::string_view text, size_t number) {
   if (const std::string_view odd(at, line.end()); !odd.empty())
     note = fmt::format(" (with U+{:04X}: quotes, minus and space are plain \" - and space in TOML)",
                        code_point(odd.substr(0, sequence_bytes(odd))));
-  size_t shown = std::min(line.size(), kShown);
-  while (shown < line.size() && (line[shown] & 0xC0) == 0x80) --shown;  // does not cut a character in two
+  const size_t shown = character_begin(line, std::min(line.size(), kShown));
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 

@@ -13,6 +13,7 @@
 #include "data/process/partial_directory.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -23,12 +24,6 @@ using Json = JsonReader::Json;
 
 // The JSON library writes a value recursively, so each level takes stack. No real data is that deep.
 constexpr int kDeepest = 200;
-
-// The index where the character of byte `at` begins. `text` is valid UTF-8: later bytes are 10xxxxxx.
-size_t character_begin(const std::string& text, size_t at) {
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
-}
 
 // The start of `text`, valid UTF-8, for a message.
 std::string begin_of(const std::string& text) {

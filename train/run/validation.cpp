@@ -7,6 +7,7 @@
 
 #include "data/dataset/dataset_directory.h"
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "parallel/agreement.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"
@@ -52,10 +53,7 @@ void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vecto
 // The first characters of `text` as UTF-8: a model may write any bytes.
 std::string sample_text(std::string text) {
   constexpr size_t kMostBytes = 1000;
-  if (size_t end = kMostBytes; text.size() > end) {
-    while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // does not cut a character in two
-    text.replace(end, text.npos, "...");
-  }
+  if (text.size() > kMostBytes) text.replace(character_begin(text, kMostBytes), text.npos, "...");
   return JsonReader::Json::parse(text_of_json(text));
 }
 
