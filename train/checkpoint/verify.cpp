@@ -6,7 +6,6 @@
 
 #include "data/files/directory.h"
 #include "model/core/error.h"
-#include "model/core/function_ref.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/takeovers.h"
@@ -21,7 +20,6 @@ class Verifier {
  public:
   Verifier(Io& io, const std::filesystem::path& directory) : io_(io), directory_(directory) {}
 
-  /// Calls `read` with the verified and the total bytes of the rank files.
   std::vector<CheckpointDamage> verify(FunctionRef<void(int64_t, int64_t)> read) {
     finding_of(Manifest::kFileName, 0, [&] {
       const Manifest manifest = read_manifest(io_, directory_);
@@ -111,10 +109,8 @@ class Verifier {
 }  // namespace
 
 std::vector<CheckpointDamage> verify_checkpoint(Io& io, const std::filesystem::path& directory,
-                                                const std::function<void(int64_t, int64_t)>& report) {
-  return Verifier(io, directory).verify([&](int64_t done, int64_t total) {
-    if (report) report(done, total);
-  });
+                                                FunctionRef<void(int64_t, int64_t)> report) {
+  return Verifier(io, directory).verify(report);
 }
 
 }  // namespace ripstop

@@ -1,11 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "data/files/io.h"
+#include "model/core/function_ref.h"
 
 namespace ripstop {
 
@@ -17,9 +17,9 @@ struct CheckpointDamage {
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
 /// foreign files, and a superseded checkpoint (Takeovers). Returns at most 100 findings for each file; a
-/// failure to read is a finding. `report`, which may be empty, is called with the progress.
+/// failure to read is a finding. Calls `report` with the verified and the total bytes of the rank files.
 std::vector<CheckpointDamage> verify_checkpoint(
     Io& io, const std::filesystem::path& directory,
-    const std::function<void(int64_t done_bytes, int64_t total_bytes)>& report = {});
+    FunctionRef<void(int64_t done_bytes, int64_t total_bytes)> report = [](int64_t, int64_t) {});
 
 }  // namespace ripstop
