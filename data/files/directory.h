@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "data/files/io.h"
@@ -34,6 +35,12 @@ bool path_exists(Io& io, const std::filesystem::path& path);
 /// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell, for
 /// example below a directory that this user may not enter.
 bool directory_exists(Io& io, const std::filesystem::path& path);
+
+/// Whether `path` is a regular file or a link to one; false if the file system reports an error.
+inline bool is_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
 
 /// Entries sorted by name; empty if `directory` does not exist. Follows a link. Throws Error(kStorage).
 std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& directory);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
-#include <system_error>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
@@ -20,8 +20,7 @@ constexpr int64_t kMostFileBytes = int64_t{4} << 20;
 
 // The JSON object in the file `path`; an empty object if the file is absent or damaged.
 Json read_json(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return Json::object();
+  if (!is_file(path)) return Json::object();
   try {
     Json json = Json::parse(read_plain_file(path, kMostFileBytes, ExitCode::kInputData));
     return json.is_object() ? json : Json::object();

@@ -20,11 +20,6 @@ constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
 constexpr std::array<const char*, 3> kBesideJson = {kTokenizerConfigFile, kSpecialTokensFile,
                                                     kChatTemplateFile};
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 /// The members of the kTokenizerChoiceFile `file`; an empty object if the file is absent.
 JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
   if (!is_file(file)) return JsonReader::Json::object();

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "data/text/json_reader.h"
@@ -281,11 +280,6 @@ bool has_turned_rows(const std::string& name) {
 int64_t pretrained_row(int64_t row, int64_t head_size) {
   const int64_t head = row / head_size, element = row % head_size;
   return head * head_size + element % 2 * (head_size / 2) + element / 2;
-}
-
-bool is_file(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
 }
 
 void refuse_directory(const std::filesystem::path& directory, const std::string& what,

@@ -29,9 +29,6 @@ bool has_turned_rows(const std::string& name);
 /// Source: transformers, models/llama/convert_llama_weights_to_hf.py, permute().
 int64_t pretrained_row(int64_t row, int64_t head_size);
 
-/// Whether `path` is a regular file; false if the file system reports an error.
-bool is_file(const std::filesystem::path& path);
-
 /// Throws Error(kInputData) "`directory`: `what`", in one line.
 [[noreturn]] void refuse_directory(const std::filesystem::path& directory, const std::string& what,
                                    const std::string& hint = {});
