@@ -36,12 +36,12 @@ bool is_hidden(const std::string& pid) {
   return ::kill(static_cast<pid_t>(*number), 0) == 0 || errno == EPERM;
 }
 
+}  // namespace
+
 std::string fact(const ProcessIdentity& process, const char* key) {
   const auto found = process.find(key);
   return found == process.end() ? "" : found->second;
 }
-
-}  // namespace
 
 ProcessIdentity this_process() {
   std::error_code error;

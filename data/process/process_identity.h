@@ -9,6 +9,9 @@ namespace ripstop {
 /// (clock ticks since the boot, so that a later process with the same pid counts as another).
 using ProcessIdentity = std::map<std::string, std::string>;
 
+/// The fact of that name; "" if it is missing.
+std::string fact(const ProcessIdentity& process, const char* key);
+
 ProcessIdentity this_process();
 
 enum class ProcessState {

@@ -46,11 +46,6 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
 /// The lines "key value" of a lock, which identify its owner.
 using Owner = ProcessIdentity;
 
-std::string value_of(const Owner& owner, const char* key) {
-  const auto found = owner.find(key);
-  return found == owner.end() ? "" : found->second;
-}
-
 /// The directory's absolute path; "" if it has a line end, which a lock cannot hold.
 std::string absolute_path(const std::filesystem::path& directory) {
   std::error_code error;
@@ -80,12 +75,12 @@ std::string text_of(const Owner& owner, uint64_t beat) {
 }
 
 std::string describe_owner(const Owner& owner) {
-  const std::string job = value_of(owner, "job");
+  const std::string job = fact(owner, "job");
   return describe(owner) + (job.empty() ? "" : fmt::format(" (job {})", job));
 }
 
 bool agree(const Owner& a, const Owner& b, const char* key) {
-  return !value_of(a, key).empty() && value_of(a, key) == value_of(b, key);
+  return !fact(a, key).empty() && fact(a, key) == fact(b, key);
 }
 
 Clock::time_point after(double seconds) {
@@ -96,7 +91,7 @@ Clock::time_point after(double seconds) {
 /// another inode. (A moved directory, or one seen from another host, differs in the path alone.)
 bool is_copy(const Owner& owner, const Owner& self) {
   const auto is_other = [&](const char* key) {
-    return !value_of(owner, key).empty() && !agree(owner, self, key);
+    return !fact(owner, key).empty() && !agree(owner, self, key);
   };
   return is_other("directory") && is_other("inode");
 }
@@ -109,7 +104,7 @@ std::string loss(const std::optional<std::string>& text, const Owner& self) {
 }
 
 int64_t restarts(const Owner& owner) {
-  return parse_whole_number(value_of(owner, "restart")).value_or(0);
+  return parse_whole_number(fact(owner, "restart")).value_or(0);
 }
 
 /// Seconds that also count while the machine sleeps, as on the clocks of other machines.
