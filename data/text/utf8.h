@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,6 +30,12 @@ std::string utf8(uint32_t letter);
 /// Index of the first byte at which `text` is not valid UTF-8; nullopt if all is valid. Stray and missing
 /// continuation bytes, overlong forms, surrogates and letters above U+10FFFF are invalid. Source: RFC 3629.
 std::optional<int64_t> invalid_utf8(std::string_view text);
+
+/// `text` without the characters `drop`, which are ASCII, at its ends.
+inline std::string trimmed(std::string_view text, std::string_view drop) {
+  const size_t begin = std::min(text.find_first_not_of(drop), text.size());
+  return std::string(text.substr(begin, text.find_last_not_of(drop) + 1 - begin));
+}
 
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);

@@ -102,10 +102,6 @@ std::string as_value(std::string word) {
 
 // The hint for a line as in YAML, JSON or Python; "" for other lines.
 std::string foreign_line_hint(std::string_view line) {
-  const auto trimmed = [](std::string_view text, std::string_view drop) {
-    const size_t begin = std::min(text.find_first_not_of(drop), text.size());
-    return std::string(text.substr(begin, text.find_last_not_of(drop) + 1 - begin));
-  };
   line = line.substr(0, line.find(" #"));
   const std::string all = trimmed(line, " \t\r");
   if (all.starts_with("//") || all.starts_with(';')) return "a comment begins with #";
@@ -275,11 +271,8 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
     std::string bare = text;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
     std::vector<std::string> words;
-    for (const auto word : std::views::split(bare, ',')) {
-      const std::string padded(word.begin(), word.end());
-      const size_t begin = std::min(padded.find_first_not_of(' '), padded.size());
-      words.push_back(padded.substr(begin, padded.find_last_not_of(' ') + 1 - begin));
-    }
+    for (const auto word : std::views::split(bare, ','))
+      words.push_back(trimmed(std::string_view(word.begin(), word.end()), " "));
     return {&key, std::move(words), shown_text, kCommandLine, 0};
   }
   return {&key, text, shown_text, kCommandLine, 0};

@@ -6,20 +6,11 @@
 #include <utility>
 
 #include "data/dataset/kept_tokens.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 
 namespace ripstop {
-namespace {
-
-// Removes white space at both ends, such as the space that the model writes after the separator.
-std::string trimmed(const std::string& text) {
-  constexpr const char* kWhite = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kWhite);
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhite) + 1 - begin);
-}
-
-}  // namespace
 
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest) {
   const KeptTokens kept = keep_prompt(dataset, example, longest);
@@ -95,7 +86,9 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
        .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
       [&](const Continuation& continuation) {
-        take({trimmed(tokenizer.decode(continuation.tokens)), cut_tokens.front(), !continuation.ended});
+        // The model writes a space after the separator.
+        const std::string text = trimmed(tokenizer.decode(continuation.tokens), " \t\r\n");
+        take({text, cut_tokens.front(), !continuation.ended});
         cut_tokens.pop_front();
       });
 }
