@@ -4,6 +4,7 @@
 // hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread calls
 // libhdf5, whose parallel builds are not thread-safe. Only the files of data/hdf5/ include <hdf5.h>.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,16 +16,20 @@
 #include <vector>
 
 #include "model/core/error.h"
+#include "model/core/words.h"
 
 namespace ripstop {
 
 /// Element types, little-endian on disk. kBFloat16: sign in bit 15, 8 bits of exponent with bias 127, 7 bits
 /// of mantissa, as H5T_FLOAT_BFLOAT16LE of HDF5 2.0; h5dump shows its numbers.
 enum class Hdf5Type { kUint8, kUint16, kInt32, kInt64, kUint64, kBFloat16, kFloat32, kFloat64 };
+template <>
+inline constexpr std::array<std::string_view, 8> kWords<Hdf5Type> = {
+    "uint8", "uint16", "int32", "int64", "uint64", "bfloat16", "float32", "float64"};
 
-int64_t size_bytes(Hdf5Type type);
-/// "uint16", "int64", "float32", ...
-std::string_view to_string(Hdf5Type type);
+constexpr int64_t size_bytes(Hdf5Type type) {
+  return std::array{1, 2, 4, 8, 8, 2, 4, 8}.at(static_cast<size_t>(type));
+}
 
 /// `count` elements of `type`, contiguous from byte `offset_bytes` of the file on.
 struct Hdf5Array {

@@ -5,36 +5,11 @@
 
 namespace ripstop {
 
-namespace {
-
-struct TypeFacts {
-  std::string_view name;
-  int64_t bytes = 0;
-};
-constexpr std::array<TypeFacts, 8> kFacts = {{{"uint8", 1},
-                                              {"uint16", 2},
-                                              {"int32", 4},
-                                              {"int64", 8},
-                                              {"uint64", 8},
-                                              {"bfloat16", 2},
-                                              {"float32", 4},
-                                              {"float64", 8}}};
-
-}  // namespace
-
-int64_t size_bytes(Hdf5Type type) {
-  return kFacts.at(static_cast<size_t>(type)).bytes;
-}
-
-std::string_view to_string(Hdf5Type type) {
-  return kFacts.at(static_cast<size_t>(type)).name;
-}
-
 TypeHandle disk_type(Hdf5Type type) {
   // bfloat16 begins as a float32; the code below keeps its upper half.
-  const std::array<hid_t, kFacts.size()> predefined = {H5T_STD_U8LE,   H5T_STD_U16LE, H5T_STD_I32LE,
-                                                       H5T_STD_I64LE,  H5T_STD_U64LE, H5T_IEEE_F32LE,
-                                                       H5T_IEEE_F32LE, H5T_IEEE_F64LE};
+  const std::array<hid_t, kWords<Hdf5Type>.size()> predefined = {
+      H5T_STD_U8LE,  H5T_STD_U16LE,  H5T_STD_I32LE,  H5T_STD_I64LE,
+      H5T_STD_U64LE, H5T_IEEE_F32LE, H5T_IEEE_F32LE, H5T_IEEE_F64LE};
   TypeHandle copy(H5Tcopy(predefined.at(static_cast<size_t>(type))));
   if (type != Hdf5Type::kBFloat16) return copy;
   // Set the fields before the size, which cannot become smaller than the fields need.

@@ -12,10 +12,6 @@
 namespace ripstop {
 namespace {
 
-constexpr std::array kTypes = {Hdf5Type::kUint8,   Hdf5Type::kUint16, Hdf5Type::kInt32,
-                               Hdf5Type::kInt64,   Hdf5Type::kUint64, Hdf5Type::kBFloat16,
-                               Hdf5Type::kFloat32, Hdf5Type::kFloat64};
-
 /// An array of strings of variable length: `count` elements from byte `offset_bytes` of the file on.
 struct StringArray {
   int64_t count = 0, offset_bytes = 0;
@@ -169,14 +165,14 @@ void Hdf5File::State::add(const std::string& name) {
 }
 
 void Hdf5File::State::add_array(const std::string& name, hid_t dataset, hid_t type, int64_t count) {
-  const auto known = std::find_if(kTypes.begin(), kTypes.end(),
-                                  [&](Hdf5Type t) { return H5Tequal(type, disk_type(t).get()) > 0; });
-  if (known == kTypes.end()) {
-    refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
+  for (size_t known = 0; known < kWords<Hdf5Type>.size(); ++known) {
+    Hdf5Array array{name, static_cast<Hdf5Type>(known), count, 0};
+    if (H5Tequal(type, disk_type(array.type).get()) <= 0) continue;
+    array.offset_bytes = place_of(name, dataset, array.bytes());
+    arrays.push_back(std::move(array));
+    return;
   }
-  Hdf5Array array{name, *known, count, 0};
-  array.offset_bytes = place_of(name, dataset, array.bytes());
-  arrays.push_back(std::move(array));
+  refuse("'{}' has a type that is not allowed (little-endian integers and floats are)", name);
 }
 
 /// The offset of a dataset of `bytes` bytes, which must lie in the file. 0 if `bytes` is 0: an array without
