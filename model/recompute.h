@@ -1,7 +1,8 @@
 #pragma once
 #include <array>
-#include <cstddef>
 #include <string_view>
+
+#include "model/core/words.h"
 
 namespace ripstop {
 
@@ -33,9 +34,7 @@ enum class Recompute { kNone, kSelective, kFull };
 inline constexpr std::array<Recompute, 3> kRecomputes{Recompute::kNone, Recompute::kSelective,
                                                       Recompute::kFull};
 
-constexpr std::string_view to_string(Recompute recompute) {
-  constexpr std::array<std::string_view, 3> kWords{"none", "selective", "full"};
-  return kWords[static_cast<size_t>(recompute)];
-}
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<Recompute> = {"none", "selective", "full"};
 
 }  // namespace ripstop

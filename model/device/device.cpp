@@ -35,16 +35,6 @@ MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
   return *this;
 }
 
-void MemoryLedger::add(MemoryCategory category, int64_t bytes) {
-  MemoryUse use;
-  use[category] = bytes;
-  add(use);
-}
-
-void MemoryLedger::remove(MemoryCategory category, int64_t bytes) {
-  now_[category] -= bytes;
-}
-
 void MemoryLedger::add(const MemoryUse& use) {
   now_ += use;
   // All categories of the peak belong to one moment and add up to its total.

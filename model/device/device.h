@@ -64,8 +64,6 @@ struct MemoryUse {
 /// every Buffer that refers to it. Not thread-safe.
 class MemoryLedger {
  public:
-  void add(MemoryCategory category, int64_t bytes);
-  void remove(MemoryCategory category, int64_t bytes);
   void add(const MemoryUse& use);
   void remove(const MemoryUse& use);
   const MemoryUse& now() const { return now_; }
