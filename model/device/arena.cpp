@@ -10,21 +10,8 @@ namespace ripstop {
 
 Arena::Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity,
              const MemorySource* source)
-    : device_(device), ledger_(&ledger), source_(source), capacity_(capacity) {
-  if (device.kind == DeviceKind::kMeta) return;
-  const auto allocate = source == nullptr ? device_table(device.kind).allocate : source->allocate;
-  memory_ = allocate(device, capacity.total());
-  if (memory_ == nullptr)
-    fail(ExitCode::kResources, "{} cannot allocate {} bytes for activations", to_string(device),
-         capacity.total());
-  ledger.add(capacity);
-}
-
-Arena::~Arena() {
-  if (memory_ == nullptr) return;
-  const auto release = source_ == nullptr ? device_table(device_.kind).release : source_->release;
-  release(device_, memory_);
-  ledger_->remove(capacity_);
+    : device_(device) {
+  if (device.kind != DeviceKind::kMeta) memory_ = Buffer(device, ledger, capacity, source);
 }
 
 Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category) {
@@ -38,9 +25,9 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
     t.data = reinterpret_cast<void*>(kMemoryAlignment + offset);
     return t;
   }
-  RIPSTOP_CHECK(offset + bytes <= capacity_.total(), "arena of {} bytes is full: {} in use, {} asked for",
-                capacity_.total(), offset, bytes);
-  t.data = static_cast<std::byte*>(memory_) + offset;
+  RIPSTOP_CHECK(offset + bytes <= capacity_bytes(), "arena of {} bytes is full: {} in use, {} asked for",
+                capacity_bytes(), offset, bytes);
+  t.data = static_cast<std::byte*>(data()) + offset;
   return t;
 }
 

@@ -16,7 +16,6 @@ class Arena {
   /// kMeta neither allocates nor charges. Throws Error(kResources) if the device has too little memory.
   Arena(const Device& device, MemoryLedger& ledger, const MemoryUse& capacity = {},
         const MemorySource* source = nullptr);
-  ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -29,8 +28,8 @@ class Arena {
   void forget_peak() { peak_ = now_; }
   int64_t used_bytes() const { return now_.total(); }
   /// The arena's block; null on kMeta.
-  void* data() const { return memory_; }
-  int64_t capacity_bytes() const { return capacity_.total(); }
+  void* data() const { return memory_.data(); }
+  int64_t capacity_bytes() const { return memory_.bytes(); }
   const Device& device() const { return device_; }
 
   /// Call open_pending() when a communication with arena memory begins, and close_pending() when it is done.
@@ -41,10 +40,8 @@ class Arena {
  private:
   friend class Frame;
   Device device_;
-  MemoryLedger* ledger_;
-  const MemorySource* source_;
-  MemoryUse capacity_, now_, peak_;
-  void* memory_ = nullptr;
+  Buffer memory_;
+  MemoryUse now_, peak_;
   int pending_ = 0;
 };
 
