@@ -83,11 +83,6 @@ void Adapters::up_backward_weight(Context& context, const Tensor& dy, const Tens
                            b.gradient.row_range(parts_[p].first_b, parts_[p].outputs), b.accumulate);
 }
 
-// The factor is applied to the low rows, because x and y have more elements.
-void Adapters::scale_low(Context& context, const Tensor& du) const {
-  scale(context, drops(context) ? scale_ / (1 - dropout_) : scale_, du);
-}
-
 void Adapters::down_backward_weight(Context& context, const Tensor& du, const Tensor& x,
                                     int64_t first_row) const {
   each_input(context, x, first_row, [&](const Tensor& input, int64_t first, int64_t count) {

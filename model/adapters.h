@@ -42,8 +42,10 @@ class Adapters {
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
   /// b.gradient (+)= dy^T u, where b.accumulate chooses = or +=.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
-  /// du *= f.
-  void scale_low(Context& context, const Tensor& du) const;
+  /// du *= f. The factor is applied to the low rows, because x and y have more elements.
+  void scale_low(Context& context, const Tensor& du) const {
+    scale(context, drops(context) ? scale_ / (1 - dropout_) : scale_, du);
+  }
   /// a.gradient (+)= du^T (m x), where a.accumulate chooses = or +=.
   void down_backward_weight(Context& context, const Tensor& du, const Tensor& x, int64_t first_row) const;
   /// dx += m_i (du_i a_i) for each adapter i.

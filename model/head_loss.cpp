@@ -21,10 +21,6 @@ HeadLoss::HeadLoss(const ModelConfig& config, int64_t tensor_count, int64_t tens
       epsilon_(config.rms_norm_eps),
       slice_(slice_of(config, tensor_count, tensor_index)) {}
 
-HeadLoss::Saved HeadLoss::allocate(Context& context, int64_t rows, DType dtype) const {
-  return allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype);
-}
-
 void HeadLoss::forward_backward(Context& context, const Batch& batch, const Parameter& weights,
                                 Residual& residual, const Saved& saved, const Tensor& total,
                                 const Tensor& dresidual) const {

@@ -36,7 +36,9 @@ class HeadLoss {
   Parameter output;
 
   using Saved = NormSaved;
-  Saved allocate(Context& context, int64_t rows, DType dtype) const;
+  Saved allocate(Context& context, int64_t rows, DType dtype) const {
+    return allocate_norm(context, context.tensor.local_rows(rows), hidden_, dtype);
+  }
 
   /// Adds the batch's summed loss, equal on all ranks of the tensor axis, to total [1] float64. Writes the
   /// gradient of this loss w.r.t. the residual to dresidual [n, C]. Writes or adds the gradients of norm and

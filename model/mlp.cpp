@@ -31,10 +31,6 @@ void Mlp::forward(Context& context, Residual& residual, const Saved& saved) cons
   row_parallel_linear(context, hidden, w2, w2_adapters, residual.branch);
 }
 
-void Mlp::absorb_again(Context& context, Residual& residual, const Saved& saved) const {
-  absorb(context, norm, epsilon_, residual, saved.norm);
-}
-
 void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual, InputGradient input) const {
   const ProfilerRange range(context.stream, "mlp backward");
   RIPSTOP_CHECK(!saved.norm.sum.empty(), "feed-forward backward before its sum was computed again");

@@ -35,7 +35,9 @@ class Mlp {
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
   /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.
-  void absorb_again(Context& context, Residual& residual, const Saved& saved) const;
+  void absorb_again(Context& context, Residual& residual, const Saved& saved) const {
+    absorb(context, norm, epsilon_, residual, saved.norm);
+  }
 
   /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. residual.sum + residual.branch after this
   /// layer; on return, w.r.t. the layer's input. With InputGradient::kNot, dresidual does not change. Writes

@@ -100,10 +100,6 @@ Arrivals::Arrivals(const fs::path& near, const std::string& launch, int64_t rank
   thread_ = std::thread([this] { touch_again(); });
 }
 
-Arrivals::~Arrivals() {
-  leave();
-}
-
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
   // Every rank tries to make the folder, and the first one succeeds. Another user, who guessed the name, may

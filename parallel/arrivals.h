@@ -33,7 +33,7 @@ class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,
            const std::string& host, double seconds_between_touches);
-  ~Arrivals();
+  ~Arrivals() { leave(); }
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
 

@@ -137,10 +137,6 @@ Tensor FsdpUnit::part(const Tensor& flat, size_t tensor) const {
   return is_vector(tensor) ? piece : piece.viewed({rows, columns});
 }
 
-bool FsdpUnit::is_vector(size_t tensor) const {
-  return layout_.unit().tensors[tensor].parts.front().vector;
-}
-
 void FsdpUnit::begin_gradients(Context& context) {
   RIPSTOP_CHECK(is_trained(), "gradients of {}, which is not trained", layout_.unit().name);
   // The reduction adds a slot to the shard, so backward overwrites the slot. With one rank on the fsdp axis,
@@ -185,10 +181,6 @@ void FsdpUnit::finish_reduce() {
 const Stream* FsdpUnit::reduces_on() const {
   if (whole_is_shard() || reducing_.done()) return &resources_.stream;
   return resources_.reduce.own_stream();
-}
-
-const Stream* FsdpUnit::completes_on() const {
-  return summing_.done() ? reduces_on() : resources_.replicate.own_stream();
 }
 
 FsdpUnit::SumNeeds FsdpUnit::sum_needs(int64_t elements, DType travel, const Communicator& replicate) {

@@ -113,7 +113,9 @@ class FsdpUnit {
   /// Waits for the sum over the replicate axis, if one is under way.
   void finish_sum();
   /// The stream that completes the shard's gradient after start_sum(); null if the host must finish the sum.
-  const Stream* completes_on() const;
+  const Stream* completes_on() const {
+    return summing_.done() ? reduces_on() : resources_.replicate.own_stream();
+  }
   /// Lets the collectives of this unit make progress; never blocks.
   void poll();
 
@@ -150,7 +152,7 @@ class FsdpUnit {
   bool whole_is_shard() const { return resources_.gather.size() == 1; }
   bool is_trained() const { return resources_.training && !layout_.unit().frozen; }
   Tensor part(const Tensor& flat, size_t tensor) const;
-  bool is_vector(size_t tensor) const;
+  bool is_vector(size_t tensor) const { return layout_.unit().tensors[tensor].parts.front().vector; }
   void zero_unwritten(Context& context, const Tensor& flat) const;
   const Stream* reduces_on() const;
 

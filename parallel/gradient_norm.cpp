@@ -26,10 +26,6 @@ void GradientNorm::start(size_t unit, const Tensor& gradient, const Stream& writ
   add_squared_norm(stream_, gradient, of(unit, false), workspace);
 }
 
-void GradientNorm::take_replicated(Context& context, size_t unit, const Tensor& gradient) {
-  add_squared_norm(context, gradient, of(unit, true));
-}
-
 void GradientNorm::finish(Context& context, const Tensor& total) {
   context.stream.wait_for(stream_);
   add_sum(context, all(), total);

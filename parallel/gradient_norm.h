@@ -18,7 +18,9 @@ class GradientNorm {
   void start(size_t unit, const Tensor& gradient, const Stream& writer);
   /// Computes the squared norm of the unit's elements that are the same on all ranks of the tensor axis, in
   /// stream order.
-  void take_replicated(Context& context, size_t unit, const Tensor& gradient);
+  void take_replicated(Context& context, size_t unit, const Tensor& gradient) {
+    add_squared_norm(context, gradient, of(unit, true));
+  }
   /// Adds all squared norms to total [1] float64, in stream order, and clears them.
   void finish(Context& context, const Tensor& total);
 

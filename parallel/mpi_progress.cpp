@@ -1,17 +1,8 @@
 #include "parallel/mpi_progress.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace ripstop::mpi {
-
-ProgressThread::~ProgressThread() {
-  stop();
-}
-
-void ProgressThread::start() {
-  thread_ = std::thread([this] { run(); });
-}
 
 void ProgressThread::stop() {
   if (!thread_.joinable()) return;
@@ -27,10 +18,6 @@ void ProgressThread::watch(Messages& messages) {
   if (!thread_.joinable() || messages.requests.empty()) return;
   watched_.push_back(&messages);
   if (watched_.size() == 1) woken_.notify_one();
-}
-
-void ProgressThread::forget(const Messages& messages) {
-  std::erase(watched_, &messages);
 }
 
 void ProgressThread::run() {

@@ -27,12 +27,14 @@ struct Messages {
 class ProgressThread {
  public:
   ProgressThread() = default;
-  ~ProgressThread();
+  ~ProgressThread() { stop(); }
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 
   /// Starts the thread. Until then, watch() does nothing.
-  void start();
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
   /// Must be called before MPI_Finalize.
   void stop();
 
@@ -42,7 +44,7 @@ class ProgressThread {
   /// calls().
   void watch(Messages& messages);
   /// Ends watch(), if it was called for `messages`. The caller holds calls().
-  void forget(const Messages& messages);
+  void forget(const Messages& messages) { std::erase(watched_, &messages); }
 
  private:
   void run();

@@ -221,11 +221,6 @@ std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   return model_.blocks.size() + (config_.tie_word_embeddings ? 1 : 2) + unit - 1;
 }
 
-// The unit whose gradients a visit of `unit` writes, if any.
-std::optional<size_t> ShardedTransformer::trained_of(size_t unit) const {
-  return is_frozen() ? adapters_of(unit) : unit;
-}
-
 template <class Body>
 void ShardedTransformer::each_unit(size_t unit, Body body) {
   body(unit_at(unit));
@@ -286,12 +281,6 @@ void ShardedTransformer::finish_reduction() {
   units_[reduction_.unit].finish_reduce();
   start_sum();
   reduction_.open = false;
-}
-
-// Whether sums wait for the messages of the stages: a stage below on another rank needs the last gradient
-// first, which would stand behind them on the link.
-bool ShardedTransformer::sums_after_links() const {
-  return !stages_.back().is_first && mesh_.sizes().replicate > 1;
 }
 
 // Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.

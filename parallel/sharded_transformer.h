@@ -180,7 +180,8 @@ class ShardedTransformer {
   void forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head);
   void sum_replicated(Context& context);
   std::optional<size_t> adapters_of(size_t unit) const;
-  std::optional<size_t> trained_of(size_t unit) const;
+  // The unit whose gradients a visit of `unit` writes, if any.
+  std::optional<size_t> trained_of(size_t unit) const { return is_frozen() ? adapters_of(unit) : unit; }
   template <class Body>
   void each_unit(size_t unit, Body body);
   bool is_frozen() const { return options_.lora.any(); }
@@ -192,7 +193,9 @@ class ShardedTransformer {
   void begin_gradients(Context& context, size_t unit);
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
-  bool sums_after_links() const;
+  // Whether sums wait for the messages of the stages: a stage below on another rank needs the last gradient
+  // first, which would stand behind them on the link.
+  bool sums_after_links() const { return !stages_.back().is_first && mesh_.sizes().replicate > 1; }
   void start_sum();
   void finish_oldest_sum();
   void finish_reductions(bool is_whole);

@@ -355,8 +355,4 @@ void Watchdog::announce_failure(ExitCode code, double seconds) {
          [&](size_t rank) { return confirmed_[rank]; });
 }
 
-bool Watchdog::failure_announced() const {
-  return failure_.load() != 0;
-}
-
 }  // namespace ripstop

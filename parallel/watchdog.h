@@ -109,7 +109,7 @@ class Watchdog {
   /// confirmed, or after `seconds`, which should be less than `seconds_to_end`.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure; if so, this process is about to end.
-  bool failure_announced() const;
+  bool failure_announced() const { return failure_.load() != 0; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -51,10 +51,6 @@ bool TextLines::next(std::string& line) {
   return true;
 }
 
-std::string TextLines::place() const {
-  return fmt::format("{}:{}", name(), number());
-}
-
 std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids,
                                         const std::string& field) {
   TextLines lines(path);

@@ -22,7 +22,7 @@ class TextLines {
   /// The path, or "standard input".
   const std::string& name() const { return input_.name(); }
   /// "NAME:NUMBER" of the latest line.
-  std::string place() const;
+  std::string place() const { return name() + ":" + std::to_string(number()); }
 
  private:
   LineInput input_;

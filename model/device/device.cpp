@@ -1,7 +1,5 @@
 #include "model/device/device.h"
 
-#include <utility>
-
 #include "model/device/range_recorder.h"
 
 namespace ripstop {
@@ -22,12 +20,6 @@ const char* to_string(MemoryCategory category) {
   static constexpr std::array<const char*, kMemoryCategories.size()> kNames = {
       "weights", "gradients", "optimizer", "activations", "communication", "workspace", "snapshot"};
   return kNames[static_cast<size_t>(category)];
-}
-
-int64_t MemoryUse::total() const {
-  int64_t sum = 0;
-  for (const auto b : bytes) sum += b;
-  return sum;
 }
 
 MemoryUse& MemoryUse::operator+=(const MemoryUse& other) {
@@ -95,14 +87,6 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   // Set last, because release() takes a null ledger_ to mean that the buffer owns nothing.
   ledger_ = &ledger;
   ledger.add(use_);
-}
-
-Buffer::~Buffer() {
-  release();
-}
-
-Buffer::Buffer(Buffer&& other) noexcept {
-  *this = std::move(other);
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {

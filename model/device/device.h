@@ -1,7 +1,9 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/core/error.h"
@@ -55,7 +57,7 @@ struct MemoryUse {
 
   int64_t& operator[](MemoryCategory c) { return bytes[static_cast<size_t>(c)]; }
   int64_t operator[](MemoryCategory c) const { return bytes[static_cast<size_t>(c)]; }
-  int64_t total() const;
+  int64_t total() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
   MemoryUse& operator+=(const MemoryUse& other);
   bool operator==(const MemoryUse&) const = default;
 };
@@ -95,8 +97,8 @@ class Buffer {
   /// `source`: null for the device's own memory.
   Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
          const MemorySource* source = nullptr);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept;
+  ~Buffer() { release(); }
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
