@@ -270,10 +270,7 @@ PackedBatch read_batch(std::span<const SequenceReader> readers, const BatchLoade
   }
   for_sequences(options, sequences, number, options.data_rank, [&](const PlannedSequence& sequence) {
     batch.sequence_set.push_back(static_cast<int32_t>(sequence.set));
-    if (sequence.items.empty())
-      readers[0].append_empty_sequence(batch);
-    else
-      readers[sequence.set].append_sequence(sequence.items, batch);
+    readers[sequence.set].append_sequence(sequence.items, batch);
   });
   return batch;
 }

@@ -103,8 +103,4 @@ DocumentSizes SequenceReader::document_sizes(std::span<const PackItem> items) co
   return sizes;
 }
 
-void SequenceReader::append_empty_sequence(PackedBatch& batch) const {
-  append_padding(sequence_length_, batch);
-}
-
 }  // namespace ripstop

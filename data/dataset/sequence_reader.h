@@ -54,8 +54,7 @@ class SequenceReader {
   /// Rows of `item` that have a target. Reads no token.
   int64_t target_count(const PackItem& item) const;
 
-  /// Sizes of the documents that append_sequence(items) appends, or, if `items` is empty,
-  /// append_empty_sequence(). Reads no token.
+  /// Sizes of the documents that append_sequence(items) appends. Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
   /// The cut example of `item`, or the piece of running text. Reads no token.
@@ -64,10 +63,8 @@ class SequenceReader {
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.
   ItemTokens read(const PackItem& item) const;
 
-  /// Appends each item as a document, then padding. Throws the errors of read().
+  /// Appends a sequence: each item as a document, then padding. Throws the errors of read().
   void append_sequence(const std::vector<PackItem>& items, PackedBatch& batch) const;
-  /// Appends one sequence of padding.
-  void append_empty_sequence(PackedBatch& batch) const;
 
  private:
   void add_example(int64_t example);

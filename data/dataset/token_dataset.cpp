@@ -295,11 +295,9 @@ void TokenDataset::read_tokens(int64_t begin, int64_t end, int32_t* out) const {
     const int64_t block = at / per_block, stop = std::min(end, (block + 1) * per_block);
     read_block(block, bytes);
     for (; at < stop; ++at, ++out) {
-      const char* token = bytes.data() + (at - block * per_block) * token_bytes_;
-      uint16_t narrow = 0;
-      std::memcpy(token_bytes_ == 2 ? static_cast<void*>(&narrow) : static_cast<void*>(out), token,
+      *out = 0;  // machine and file are both little-endian
+      std::memcpy(out, bytes.data() + (at - block * per_block) * token_bytes_,
                   static_cast<size_t>(token_bytes_));
-      if (token_bytes_ == 2) *out = narrow;
       // The writer may have hashed a wrong id, for which the embedding would read outside its table.
       if (*out < 0 || *out >= header_.vocabulary_size) {
         fail(ExitCode::kInputData, "{}: token {} at place {}, the vocabulary has {}", path_.string(), *out,

@@ -89,16 +89,10 @@ struct TokenDatasetWriter::State {
 void TokenDatasetWriter::State::append_tokens(const std::vector<int32_t>& ids) {
   std::string bytes;
   bytes.reserve(ids.size() * 4);
-  const bool narrow = token_bytes(header.vocabulary_size) == 2;
+  const auto kept = static_cast<size_t>(token_bytes(header.vocabulary_size));
   for (const int32_t id : ids) {
     RIPSTOP_CHECK(id >= 0 && id < header.vocabulary_size, "token {} of {}", id, header.vocabulary_size);
-    const uint16_t low = static_cast<uint16_t>(id);
-    if (narrow) {
-      // Machine and file are both little-endian.
-      bytes.append(reinterpret_cast<const char*>(&low), 2);
-    } else {
-      bytes.append(reinterpret_cast<const char*>(&id), 4);
-    }
+    bytes.append(reinterpret_cast<const char*>(&id), kept);  // machine and file are both little-endian
   }
   spools[kTokens].append(bytes.data(), static_cast<int64_t>(bytes.size()));
   for (size_t at = 0; at < bytes.size();) {
