@@ -12,9 +12,7 @@ namespace {
 std::string filled(std::string_view text,
                    std::initializer_list<std::pair<std::string_view, std::string_view>> names) {
   std::string result(text);
-  for (const auto& [name, value] : names)
-    for (size_t at = result.find(name); at != std::string::npos; at = result.find(name, at + value.size()))
-      result.replace(at, name.size(), value);
+  for (const auto& [name, value] : names) result = replace_all(result, name, value);
   return result;
 }
 

@@ -35,15 +35,14 @@ class ChatTemplate {
   explicit ChatTemplate(const Tokenizer& tokenizer);
 
   const std::string& name() const { return name_; }
-  /// Whether a generation prompt stands before an answer.
-  bool has_prompt() const { return !style_->prompt.empty(); }
   /// Bytes at the end of the generation prompt that are targets of conversations.
   int64_t prompt_targets() const { return style_->prompt_targets; }
   /// Whether the text has a date.
   bool has_date() const { return !preface_.empty(); }
   /// Whether a message is rendered the same way whatever follows it.
   bool is_sequential(const Conversation& messages) const;
-  std::string_view prompt() const { return style_->prompt; }  ///< the generation prompt
+  /// The generation prompt, which stands before an answer; "" if there is none.
+  std::string_view prompt() const { return style_->prompt; }
   /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template
   /// refuses the roles.
   RenderedChat render(const Conversation& messages, bool prompts) const;

@@ -68,7 +68,7 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
       encoded.why_only_last = fmt::format(
           "the chat template {} shows answers in another way once others follow", chat_template.name());
       // Without a generation prompt, the whole turn is its answer.
-      if (!chat_template.has_prompt()) targets = turn.begin;
+      if (chat_template.prompt().empty()) targets = turn.begin;
     }
     if (targets && messages[i].counts) to.target_begin = first_token_from(spans, *targets);
   }

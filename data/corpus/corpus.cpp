@@ -374,13 +374,4 @@ Split split_of_document(Split split, std::string_view document, double validatio
                                                                                      : Split::kTrain;
 }
 
-void normalize_line_ends(std::string& text) {
-  size_t to = 0;
-  for (size_t from = 0; from < text.size(); ++from) {
-    if (text[from] == '\r' && from + 1 < text.size() && text[from + 1] == '\n') continue;
-    text[to++] = text[from];
-  }
-  text.resize(to);
-}
-
 }  // namespace ripstop

@@ -106,6 +106,5 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
 /// validation and keeps other splits. Only the text of the document decides, so a document keeps its split
 /// when the corpus changes.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
-void normalize_line_ends(std::string& text);
 
 }  // namespace ripstop

@@ -159,10 +159,6 @@ std::string_view name_ends(SourceKind kind) {
   return ".jsonl, .json, .txt (also with .gz), .text, .summary, .tar, .tar.gz, .tgz";
 }
 
-bool is_compressed(const std::filesystem::path& path) {
-  return path.extension() == ".gz" || path.extension() == ".tgz";
-}
-
 ForeignFormat foreign_format(const std::filesystem::path& path) {
   const std::string name = lower_case(path.filename().string());
   const auto export_by = [&](const std::string& load) {

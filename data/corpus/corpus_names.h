@@ -20,8 +20,6 @@ bool is_read_as(SourceKind kind, const std::filesystem::path& path);
 /// File name extensions of `kind`, for messages: ".jsonl, .json, also with .gz".
 std::string_view name_ends(SourceKind kind);
 
-bool is_compressed(const std::filesystem::path& path);
-
 /// A known format that prepare does not read, and how to convert it.
 struct ForeignFormat {
   std::string what;  ///< "a Parquet file"; empty: the name tells no such format

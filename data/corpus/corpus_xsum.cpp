@@ -120,11 +120,10 @@ std::vector<std::string_view> split_at_marks(std::string_view text) {
   }
 }
 
-void parse_article(std::string bytes, CorpusExample& example) {
+void parse_article(std::string_view bytes, CorpusExample& example) {
   example.invalid_utf8 = invalid_utf8(bytes).has_value();
   if (example.invalid_utf8) return;
-  normalize_line_ends(bytes);
-  const std::string kept = drop_boilerplate(bytes);
+  const std::string kept = drop_boilerplate(replace_all(bytes, "\r\n", "\n"));
   // Parts: "", "URL", the URL, "TITLE", the title, "FIRST-SENTENCE", the summary, "RESTBODY", the document.
   const std::vector<std::string_view> parts = split_at_marks(kept);
   if (parts.size() < 9 || strip(parts[5]) != "FIRST-SENTENCE" || strip(parts[7]) != "RESTBODY") {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "data/chat/encode_conversation.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -19,11 +20,8 @@ std::optional<ChatTemplate> chat_of(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::string typed_template(std::string typed) {
-  for (const auto& [spelled, meant] : {std::pair{"\\n", "\n"}, {"\\t", "\t"}})
-    for (size_t at = typed.find(spelled); at != std::string::npos; at = typed.find(spelled, at + 1))
-      typed.replace(at, 2, meant);
-  return typed;
+std::string typed_template(std::string_view typed) {
+  return replace_all(replace_all(typed, "\\n", "\n"), "\\t", "\t");
 }
 
 TemplateParts parse_template(const std::string& prompt_template, bool in_chat) {

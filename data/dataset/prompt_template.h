@@ -27,7 +27,7 @@ struct TemplateParts {
 TemplateParts parse_template(const std::string& prompt_template, bool in_chat = false);
 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
-std::string typed_template(std::string typed);
+std::string typed_template(std::string_view typed);
 
 /// A prompt: Tokenizer::begin, template and document, or a user's turn with them. Code that cuts the document
 /// must keep the first begin_tokens tokens, and all tokens from separator_begin on.

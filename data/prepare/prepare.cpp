@@ -140,8 +140,9 @@ class Preparation {
   }
   /// Whether an input is compressed. The progress then counts compressed bytes.
   bool is_packed() const {
-    const auto& inputs = report_.source.inputs;
-    return std::any_of(inputs.begin(), inputs.end(), is_compressed);
+    return std::ranges::any_of(report_.source.inputs, [](const std::filesystem::path& path) {
+      return path.extension() == ".gz" || path.extension() == ".tgz";
+    });
   }
   CorpusCounts read(const std::string& doing, const ExampleSink& sink);
   std::string learn_tokenizer();

@@ -1,11 +1,10 @@
 #include "data/prepare/prepare_json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "data/dataset/token_dataset.h"
 #include "data/files/file.h"
 #include "data/files/whole_file.h"
 #include "data/hdf5/hdf5.h"
+#include "data/text/json_reader.h"
 
 namespace ripstop {
 namespace {
@@ -86,9 +85,7 @@ void write_prepare_json(const std::filesystem::path& directory, const PrepareOpt
   json["lost_links"] = report.counts.lost_links;
   json["unlisted_files"] = report.counts.unlisted;
   json["files"] = describe_files(directory, report);
-  // An input's path may contain bytes that are not UTF-8, for which dump() would otherwise throw.
-  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  create_file(posix_io(), directory / "prepare.json", text);
+  create_file(posix_io(), directory / "prepare.json", text_of_json(json, 2) + "\n");
 }
 
 }  // namespace ripstop

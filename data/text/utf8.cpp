@@ -68,6 +68,15 @@ std::optional<int64_t> invalid_utf8(std::string_view text) {
   return std::nullopt;
 }
 
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from)) {
+    result.append(text.substr(0, at)).append(to);
+    text.remove_prefix(at + from.size());
+  }
+  return result.append(text);
+}
+
 std::string_view strip(std::string_view text) {
   while (!text.empty()) {
     const size_t bytes = sequence_bytes(text);

@@ -37,6 +37,9 @@ inline std::string trimmed(std::string_view text, std::string_view drop) {
   return std::string(text.substr(begin, text.find_last_not_of(drop) + 1 - begin));
 }
 
+/// `text` with `to` in place of each `from`, which must not be empty.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
+
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
 

@@ -25,17 +25,6 @@ std::string sentence(const sentencepiece::util::Status& status) {
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
-/// The text of a piece that is neither special nor a byte.
-std::string with_spaces(std::string_view name) {
-  std::string text;
-  while (!name.empty()) {
-    const bool space = name.starts_with(kSpacePiece);
-    text += space ? ' ' : name.front();
-    name.remove_prefix(space ? kSpacePiece.size() : 1);
-  }
-  return text;
-}
-
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std::string& name)
@@ -189,7 +178,7 @@ std::string SentencePieceTokenizer::piece_bytes(int32_t id) const {
   // A byte piece has a name such as "<0x0A>".
   const bool is_byte = processor_->IsByte(id) && name.size() == 6;
   return is_byte ? std::string(1, static_cast<char>(std::stoi(std::string(name.substr(3, 2)), nullptr, 16)))
-                 : with_spaces(name);
+                 : replace_all(name, kSpacePiece, " ");
 }
 
 }  // namespace ripstop

@@ -15,14 +15,11 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// A limit far above usual sizes: tokenizer_config.json of LLaMA 3 has 50 KiB.
-constexpr int64_t kMostFileBytes = int64_t{4} << 20;
-
 // The JSON object in the file `path`; an empty object if the file is absent or damaged.
 Json read_json(const std::filesystem::path& path) {
   if (!is_file(path)) return Json::object();
   try {
-    Json json = Json::parse(read_plain_file(path, kMostFileBytes, ExitCode::kInputData));
+    Json json = Json::parse(read_plain_file(path, kMostSmallBytes, ExitCode::kInputData));
     return json.is_object() ? json : Json::object();
   } catch (const std::exception&) {
     return Json::object();

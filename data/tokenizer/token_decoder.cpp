@@ -65,16 +65,6 @@ std::string replaced(const DecodeStep& step, std::string_view token) {
   return text;
 }
 
-std::string with_text_for(std::string_view letter, std::string_view text, std::string_view token) {
-  std::string result;
-  while (!token.empty()) {
-    const bool found = token.starts_with(letter);
-    result += found ? text : token.substr(0, 1);
-    token.remove_prefix(found ? letter.size() : 1);
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string with_replacement_letters(std::string_view bytes) {
@@ -137,7 +127,7 @@ std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
         break;
       case DecodeStep::Kind::kMetaspace:
         for (size_t i = 0; i < tokens.size(); ++i)
-          tokens[i] = with_text_for(step.content, i == 0 && step.drops_first ? "" : " ", tokens[i]);
+          tokens[i] = replace_all(tokens[i], step.content, i == 0 && step.drops_first ? "" : " ");
         break;
     }
   }
@@ -155,7 +145,7 @@ std::string TokenDecoder::bytes(std::string token) const {
     if (step.kind == DecodeStep::Kind::kByteFallback)
       if (const auto byte = fallback_byte(token)) return {*byte};
     if (step.kind == DecodeStep::Kind::kReplace) token = replaced(step, token);
-    if (step.kind == DecodeStep::Kind::kMetaspace) token = with_text_for(step.content, " ", token);
+    if (step.kind == DecodeStep::Kind::kMetaspace) token = replace_all(token, step.content, " ");
   }
   return token;
 }

@@ -14,9 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A limit far above the 50 KiB of LLaMA 3's tokenizer_config.json.
-constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
-
 constexpr std::array<const char*, 3> kBesideJson = {kTokenizerConfigFile, kSpecialTokensFile,
                                                     kChatTemplateFile};
 

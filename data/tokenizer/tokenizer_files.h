@@ -24,6 +24,8 @@ inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 /// Maximum bytes of a .model file or tokenizer.json, of which each data set and run gets a copy. Large files
 /// have a few MiB.
 inline constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
+/// Maximum bytes of the other files. tokenizer_config.json of LLaMA 3 has 50 KiB.
+inline constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
 /// Maximum bytes of a token's name in a JSON file.
 inline constexpr size_t kMostTokenNameBytes = 1000;
 

@@ -19,7 +19,6 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr size_t kMostBytes = size_t{64} << 20;
 constexpr int64_t kMostValues = 1'000'000;  // outside of vocabulary and merges
 constexpr size_t kMostTextBytes = size_t{64} << 10;
 constexpr std::string_view kGpt2Words =
@@ -427,7 +426,8 @@ void check_kind(const JsonReader& reader, const Json& document) {
 
 TokenizerJson read_tokenizer_json(std::string_view json, const std::string& name) {
   const JsonReader reader(name, ExitCode::kInputData);
-  if (json.size() > kMostBytes) reader.refuse("{} bytes, at most {} are accepted", json.size(), kMostBytes);
+  if (std::ssize(json) > kMostTokenizerBytes)
+    reader.refuse("{} bytes, at most {} are accepted", json.size(), kMostTokenizerBytes);
   TokenizerJson result;
   LargeParts large(reader, result.model);
   const Json document = reader.parse(json, JsonReader::kMostLevels,
