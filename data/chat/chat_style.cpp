@@ -16,17 +16,6 @@ constexpr std::array<ChatForm, 3> each(std::string_view before, std::string_view
   return {{{before, after}, {before, after}, {before, after}}};
 }
 
-constexpr auto kImForms = each("<|im_start|>{role}\n", "<|im_end|>\n");
-constexpr std::string_view kImPrompt = "<|im_start|>assistant\n", kImEnd = "<|im_end|>";
-constexpr std::string_view kQwenSystem =
-    "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-constexpr auto kLlama3Forms = each("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>");
-constexpr std::string_view kLlama3Prompt = "<|start_header_id|>assistant<|end_header_id|>\n\n",
-                           kLlama3End = "<|eot_id|>";
-constexpr auto kZephyrForms = each("<|{role}|>\n", "{eos}\n");
-constexpr std::array<ChatForm, 3> kLlama2Forms = {
-    {{"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"{bos}[INST] ", " [/INST]"}, {" ", " {eos}"}}};
-
 /// `style` with another name and one change.
 constexpr ChatStyle variant(ChatStyle style, std::string_view name, auto change) {
   style.name = name;
@@ -35,21 +24,27 @@ constexpr ChatStyle variant(ChatStyle style, std::string_view name, auto change)
 }
 constexpr auto alternate = [](ChatStyle& style) { style.trims = style.alternates = true; };
 
-constexpr ChatStyle kChatMl = {.name = "chatml", .forms = kImForms, .prompt = kImPrompt, .end_token = kImEnd};
-constexpr ChatStyle kLlama2 = {.name = "llama2",
-                               .forms = kLlama2Forms,
-                               .system = SystemPlace::kFirstUser,
-                               .trims = true,
-                               .alternates = true};
+constexpr ChatStyle kChatMl = {.name = "chatml",
+                               .forms = each("<|im_start|>{role}\n", "<|im_end|>\n"),
+                               .prompt = "<|im_start|>assistant\n",
+                               .end_token = "<|im_end|>"};
+constexpr ChatStyle kLlama2 = {
+    .name = "llama2",
+    .forms = {{{"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"{bos}[INST] ", " [/INST]"}, {" ", " {eos}"}}},
+    .system = SystemPlace::kFirstUser,
+    .trims = true,
+    .alternates = true};
 constexpr ChatStyle kLlama3 = {.name = "llama3",
                                .begin = "{bos}",
-                               .forms = kLlama3Forms,
-                               .prompt = kLlama3Prompt,
-                               .end_token = kLlama3End,
+                               .forms = each("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>"),
+                               .prompt = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+                               .end_token = "<|eot_id|>",
                                .trims = true};
-constexpr ChatStyle kZephyr = {.name = "zephyr", .forms = kZephyrForms, .prompt = "<|assistant|>\n"};
-constexpr ChatStyle kQwen25 =
-    variant(kChatMl, "qwen2.5", [](ChatStyle& style) { style.default_system = kQwenSystem; });
+constexpr ChatStyle kZephyr = {
+    .name = "zephyr", .forms = each("<|{role}|>\n", "{eos}\n"), .prompt = "<|assistant|>\n"};
+constexpr ChatStyle kQwen25 = variant(kChatMl, "qwen2.5", [](ChatStyle& style) {
+  style.default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+});
 constexpr ChatStyle kQwen3 =
     variant(kChatMl, "qwen3", [](ChatStyle& style) { style.thoughts = Thoughts::kLast; });
 
@@ -215,18 +210,16 @@ std::string own_chat_template(const TokenizerFiles& files) {
     throw Error(ExitCode::kInputData,
                 fmt::format("no file beside {} has a chat template", files.path.string()), names_hint());
   const auto known = std::ranges::find(kKnownTexts, sha256_hex(text), &KnownText::sha256);
-  if (known == kKnownTexts.end())
-    if (std::string name = name_of_export(files, text); !name.empty()) return name;
-  if (known == kKnownTexts.end())
-    throw Error(
-        ExitCode::kInputData,
-        fmt::format("the chat template of {} is none of the {} known texts",
-                    (files.path.parent_path() /
-                     (files.find(kChatTemplateFile) != nullptr ? kChatTemplateFile : kTokenizerConfigFile))
-                        .string(),
-                    kKnownTexts.size()),
-        names_hint());
-  return std::string(known->name);
+  if (known != kKnownTexts.end()) return std::string(known->name);
+  if (std::string name = name_of_export(files, text); !name.empty()) return name;
+  throw Error(
+      ExitCode::kInputData,
+      fmt::format("the chat template of {} is none of the {} known texts",
+                  (files.path.parent_path() /
+                   (files.find(kChatTemplateFile) != nullptr ? kChatTemplateFile : kTokenizerConfigFile))
+                      .string(),
+                  kKnownTexts.size()),
+      names_hint());
 }
 
 }  // namespace ripstop
