@@ -63,11 +63,9 @@ std::string rank_groups_text(const std::vector<std::string>& texts, const std::v
   }
   if (groups.size() <= 1) return "";
   std::string all;
-  for (size_t g = 0; g < groups.size() && g < kShown; ++g) {
-    const bool one = groups[g].ranks.size() == 1;
-    all += fmt::format("{}{} {} ({}{}): {}", g == 0 ? "" : "; ", one ? "rank" : "ranks",
-                       rank_ranges(groups[g].ranks), groups[g].where, one ? "" : ", ...", groups[g].text);
-  }
+  for (size_t g = 0; g < groups.size() && g < kShown; ++g)
+    all += fmt::format("{}{} ({}{}): {}", g == 0 ? "" : "; ", ranks_text(groups[g].ranks), groups[g].where,
+                       groups[g].ranks.size() == 1 ? "" : ", ...", groups[g].text);
   if (groups.size() > kShown) all += fmt::format("; and {} more", groups.size() - kShown);
   return all;
 }

@@ -15,35 +15,20 @@
 namespace ripstop {
 namespace {
 
-// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS, Flux and Slurm. Slurm's variable
-// is last, because mpirun inside a Slurm step inherits the variable of the step.
+// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS and Flux. Slurm's is not among
+// them: mpirun inside a Slurm step inherits that of the step, and the batch script's own process has it, too.
 constexpr std::initializer_list<const char*> kRank = {
-    "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",       "PMI_ID",
-    "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID"};
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",      "PMI_ID",
+    "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK"};
 constexpr std::initializer_list<const char*> kSize = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                                       "MV2_COMM_WORLD_SIZE",  "PALS_SIZE",
                                                       "FLUX_JOB_SIZE",        "SLURM_STEP_NUM_TASKS"};
-// Variables that only a launcher sets. SLURM_PROCID is not among them, because the batch script's own process
-// has it, too.
-constexpr std::initializer_list<const char*> kLaunched = {
-    "OMPI_COMM_WORLD_RANK", "PMIX_RANK",       "PMI_RANK",    "PMI_ID",        "SLURM_STEP_NUM_TASKS",
-    "MV2_COMM_WORLD_RANK",  "MPI_LOCALRANKID", "PALS_RANKID", "FLUX_TASK_RANK"};
 
 // Variables of PMIx (Open MPI, srun), Slurm, PMI, PALS and Flux that name the launch. The variables of kJob
 // are added, because a requeued job numbers its steps from 0 again.
 constexpr std::initializer_list<const char*> kLaunch = {"PMIX_NAMESPACE", "SLURM_STEP_ID", "PMI_JOBID",
                                                         "PALS_APID", "FLUX_JOB_ID"};
 constexpr std::initializer_list<const char*> kJob = {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"};
-
-// The value of the first variable in `names` that holds a whole number; nullopt if no variable does.
-std::optional<int64_t> number(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    if (const auto value = parse_whole_number(text)) return value;
-  }
-  return std::nullopt;
-}
 
 std::string_view variable(const char* name) {
   const char* text = std::getenv(name);
@@ -52,6 +37,13 @@ std::string_view variable(const char* name) {
 
 bool is_set(const char* name) {
   return !variable(name).empty();
+}
+
+// The value of the first variable in `names` that holds a whole number; nullopt if no variable does.
+std::optional<int64_t> number(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto value = parse_whole_number(variable(name))) return value;
+  return std::nullopt;
 }
 
 // Whether this Open MPI, whose libmpi is `library`, has its plugins as files, in the folder openmpi beside
@@ -130,13 +122,12 @@ std::string launch_name() {
 }
 
 bool was_launched() {
-  for (const char* name : kLaunched)
-    if (is_set(name)) return true;
-  return false;
+  return std::ranges::any_of(kRank, is_set) || is_set("SLURM_STEP_NUM_TASKS") || is_set("MPI_LOCALRANKID");
 }
 
 int64_t launch_rank() {
-  return number(kRank).value_or(0);
+  const std::optional<int64_t> rank = number(kRank);
+  return rank ? *rank : number({"SLURM_PROCID"}).value_or(0);
 }
 
 int64_t launch_size() {
