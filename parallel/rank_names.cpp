@@ -7,20 +7,16 @@
 
 namespace ripstop {
 
-std::string rank_ranges(const std::vector<int64_t>& ranks) {
-  std::string text;
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size();) {
     size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
+    text += fmt::format("{}{}", i == 0 ? "" : ",", ranks[i]);
     if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
     i = end;
   }
   return text;
-}
-
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", rank_ranges(ranks));
 }
 
 std::string ranks_and_hosts(const std::vector<int64_t>& ranks, const std::vector<std::string>& host_of) {

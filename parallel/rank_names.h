@@ -5,10 +5,7 @@
 
 namespace ripstop {
 
-/// Returns a text like "0-2,5" for ranks in ascending order.
-std::string rank_ranges(const std::vector<int64_t>& ranks);
-
-/// Returns a text like "rank 3" or "ranks 0-2,5".
+/// Returns a text like "rank 3" or "ranks 0-2,5" for ranks in ascending order.
 std::string ranks_text(const std::vector<int64_t>& ranks);
 
 /// Returns a text like "ranks 0-3 (n1), rank 9 (n3)": at most eight hosts, then the number of other ranks.
