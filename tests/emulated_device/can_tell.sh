@@ -68,11 +68,11 @@ faults=(
 )
 
 plant_faults() {
-  begin_planting "$1" model/device/cuda_device.cpp parallel/{nccl_communicator,nccl_group,nccl_library,nccl_watch}.cpp \
+  begin_planting "$1" model/device/cuda_device.cpp parallel/{nccl_communicator,nccl_group,nccl_library}.cpp \
     parallel/{fsdp_unit,pipeline_links,sharded_transformer,sharded_transformer_weights,tensor_parallel}.cpp \
     model/kernels/cuda/{reduce.cuh,head_loss.cu,row_sums.cuh,plain_attention.cuh,cached_attention.cu} \
     model/kernels/cuda/{attention_graph,attention_plans,gemm,gemm_plans}.cpp
-  change parallel/nccl_watch.cpp 'issued_.make_wait(native());' '  if (!planted(1)) issued_.make_wait(native());'
+  change parallel/nccl_group.cpp 'issued_.make_wait(native());' '  if (!planted(1)) issued_.make_wait(native());'
   change parallel/nccl_communicator.cpp 'collective.end.make_wait(stream);' \
     '    if (!planted(2)) collective.end.make_wait(stream);'
   change parallel/sharded_transformer_weights.cpp 'stream_.wait_for(whole.stream_);  //' \
@@ -126,7 +126,7 @@ plant_faults() {
       group.check(register_window(group.comm(), data, bytes, &window_), "ncclCommWindowRegister");
     else
 &LINE&'
-  change parallel/nccl_watch.cpp 'if (behind != nullptr) return behind->make_wait(stream_);' \
+  change parallel/nccl_group.cpp 'if (behind != nullptr) return behind->make_wait(stream_);' \
     '  if (planted(26) && behind != nullptr) return;
 &LINE&'
   change parallel/nccl_communicator.cpp 'group_->begin(stream);
