@@ -1,7 +1,8 @@
 #include "data/hdf5/hdf5_library.h"
 
-#include <algorithm>
 #include <array>
+
+#include "model/core/one_line.h"
 
 namespace ripstop {
 
@@ -36,8 +37,7 @@ std::string library_error() {
         return 0;
       },
       &text);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+  return in_one_line(std::move(text));
 }
 
 PropertyHandle file_access(int64_t alignment_bytes) {

@@ -3,12 +3,12 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#include <algorithm>
 #include <exception>
 #include <string_view>
 
 #include "data/text/unpacked_input.h"
 #include "model/core/error.h"
+#include "model/core/one_line.h"
 
 namespace ripstop {
 namespace {
@@ -84,8 +84,7 @@ void TarInput::State::refuse() const {
   if (failure) std::rethrow_exception(failure);
   if (bytes == 0) fail(ExitCode::kInputData, "{}: the archive is empty", input.name());
   const char* why = archive_error_string(reader);
-  std::string text = why == nullptr ? "damaged" : why;
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  const std::string text = in_one_line(why == nullptr ? "damaged" : why);
   throw Error(ExitCode::kInputData, fmt::format("{}: cannot be read: {}", input.name(), text),
               "`tar -t` lists it; copy or download the file again");
 }

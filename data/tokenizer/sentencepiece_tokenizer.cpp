@@ -8,14 +8,14 @@
 #include "data/text/utf8.h"
 #include "data/tokenizer/sentencepiece_model.h"
 #include "data/tokenizer/tokenizer.h"
+#include "model/core/one_line.h"
 
 namespace ripstop {
 namespace {
 
 /// The error on one line, without the prefix "src/file.cc(12) [condition]".
 std::string sentence(const sentencepiece::util::Status& status) {
-  std::string text = status.ToString();
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::string text = in_one_line(status.ToString());
   const size_t place_end = text.rfind("] ");
   if (place_end != std::string::npos) text.erase(0, place_end + 2);
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;

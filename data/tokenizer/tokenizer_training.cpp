@@ -1,6 +1,5 @@
 #include <sentencepiece_trainer.h>
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
+#include "model/core/one_line.h"
 
 namespace ripstop {
 namespace {
@@ -132,8 +132,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
 /// Throws our Error(kUsage), because the trainer's text names source files and options of SentencePiece.
 [[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
   if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
-  std::string text = status.ToString();
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  const std::string text = in_one_line(status.ToString());
   if (const auto fewest = number_after(text, fmt::format("{} vs ", vocabulary_size))) {
     throw Error(ExitCode::kUsage,
                 fmt::format("cannot train a tokenizer of {} pieces: the text's letters alone take {}",

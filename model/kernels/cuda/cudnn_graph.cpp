@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/core/one_line.h"
+
 namespace ripstop::cuda {
 namespace {
 
@@ -10,9 +12,7 @@ namespace {
 std::string last_words() {
   char text[2048] = "";
   cudnnGetLastErrorString(text, sizeof text);
-  std::string line = text;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  return line;
+  return in_one_line(text);
 }
 
 // Returns at most `most` descriptors of an attribute. cuDNN fills descriptors that the caller has created.
