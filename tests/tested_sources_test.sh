@@ -75,7 +75,7 @@ model/ops/operand_checks.*          tests/model/ops_test.cpp tests/model/attenti
 model/ops/kernel_work.h             tests/train/plan/step_time_test.cpp
 model/ops/observed_kernels.cpp      tests/train/plan/step_time_test.cpp
 model/ops/*                         tests/model/gradient_test.cpp
-model/kernels/cuda_attention_*      tests/model/cuda_attention_test.cpp
+model/kernels/cuda_attention.*      tests/model/cuda_attention_test.cpp
 model/kernels/cuda_workspace*       tests/model/cuda_attention_test.cpp tests/train/plan/rank_plan_test.cpp
 model/kernels/meta_kernels.cpp      tests/train/step/layout_ranks_test.cpp
 model/kernels/no_cuda.cpp           tests/train/commands/command_line_test.cpp

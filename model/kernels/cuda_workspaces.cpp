@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "model/kernels/cuda_attention_workspace.h"
+#include "model/kernels/cuda_attention.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop {

@@ -16,7 +16,6 @@
 #include <tuple>
 
 #include "model/config.h"
-#include "model/kernels/cuda_attention_workspace.h"
 #include "tests/cuda/described_gpu.h"
 #include "tests/expect_has.h"
 

@@ -1,12 +1,11 @@
 // Tests of the schedule and the workspace of CUDA attention, which need no GPU.
-#include "model/kernels/cuda_attention_schedule.h"
+#include "model/kernels/cuda_attention.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "model/kernels/cuda_attention_workspace.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {

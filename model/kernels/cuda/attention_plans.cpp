@@ -5,7 +5,6 @@
 
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/ragged_documents.h"
-#include "model/kernels/cuda_attention_workspace.h"
 
 namespace ripstop::cuda {
 namespace {

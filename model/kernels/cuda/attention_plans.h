@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/kernels/cuda/attention_graph.h"
-#include "model/kernels/cuda_attention_schedule.h"
+#include "model/kernels/cuda_attention.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {

@@ -1,6 +1,6 @@
 // Kernels that run before and after cuDNN's attention plans.
 #pragma once
-#include "model/kernels/cuda_attention_schedule.h"
+#include "model/kernels/cuda_attention.h"
 #include "model/ops/kernel_table.h"
 
 namespace ripstop::cuda {
