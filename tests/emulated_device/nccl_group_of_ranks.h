@@ -6,6 +6,8 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/parallel/rank_tests.h"
+
 namespace ripstop {
 
 /// The id that rank 0 made, on all ranks of `group`. Collective.
