@@ -2,7 +2,6 @@
 // unit before computes, and gradients of a unit are reduced while the next unit computes.
 #include "tests/cuda/stream_order.h"
 #include "tests/expect_error.h"
-#include "train/step/step_profiler.h"
 
 namespace ripstop {
 
