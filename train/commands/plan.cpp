@@ -413,7 +413,8 @@ void add_plan(CommandLine& line) {
       "memory of one rank, with its unit: 64GiB is 64 x 2^30 bytes, 64GB is 64 x 10^9; a card named 24 "
       "GB has 24GiB; a plan that exceeds it is refused");
   verb.flag("--search", given->search,
-            "list every mesh and micro-batch that fits, best first, and the lines to paste for the first");
+            "list every mesh and micro-batch that fits, best first, and the lines to paste for the first; "
+            "pipelines with rates or mesh.pipeline=N");
   verb.option("--limit", given->limit, "rows that --search shows; default: 10").range(1, 1 << 20);
   verb.path(
       "--rates", given->rates.rates,

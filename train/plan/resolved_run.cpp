@@ -214,6 +214,7 @@ ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target) {
   std::vector<int64_t> tensor_sizes = tensor_axis_sizes(run.model);
   std::erase_if(tensor_sizes, [&](int64_t size) { return !tensor_groups_fit_nodes(config, target, size); });
   run.mesh = resolve_mesh(run.mesh, target.ranks, tensor_sizes);
+  stage_split(run.model, run.mesh, run.step.sharding);  // throws now if there are more stages than layers
 
   const std::vector<int64_t> sizes = micro_batch_sizes(config, target, run);
   if (plan_with_least_recompute(config, target, recomputes_to_try(config), sizes, run)) {

@@ -87,6 +87,7 @@ TEST(PipelinePlan, TwoStagesOnARankNeedWholeTurns) {
           "train.micro_batch_sequences that do: 2, 1; mesh.pipeline_stages_per_rank = 1");
   refused(interleaved(3, {"train.global_batch_sequences=10", "train.micro_batch_sequences=1"}),
           "and a step has 10", "train.micro_batch_sequences that do: 4; ");
+  expect_error([&] { resolved(interleaved(9)); }, ExitCode::kResources, "9 makes 18 stages", "1 to 4");
   RunConfig few = interleaved(4, {"train.global_batch_sequences=3"});
   refused(few, "and a step has 3", "train.global_batch_sequences = 4 does");
   few.train.micro_batch_sequences = std::nullopt;
