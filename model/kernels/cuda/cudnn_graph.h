@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "model/core/error.h"
+
 namespace ripstop::cuda {
 
 /// Throws Error(kResources) with cuDNN's last error text, unless `status` is CUDNN_STATUS_SUCCESS.
