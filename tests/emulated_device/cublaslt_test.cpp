@@ -11,6 +11,7 @@
 
 #include "model/device/cuda_device.h"
 #include "model/kernels/cuda/gemm_plans.h"
+#include "model/kernels/cuda_workspace_sizes.h"
 
 namespace ripstop::emulated {
 namespace {
