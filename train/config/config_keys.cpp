@@ -165,7 +165,7 @@ const ConfigKey kKeys[] = {
      .elsewhere = "parallelism.pipeline_parallel_degree | pp pp_size pipeline_parallel pipeline_parallel_size "
                   "pipeline_model_parallel_size"},
     {RIPSTOP_KEY(mesh, pipeline_stages_per_rank), .range = {1, 2}, .may_change_on_resume = true, .unit = "stages",
-     .doc = "2: ranks of a pipeline have two stages each (interleaved), idle about half as long and send twice as much. Needs a multiple of `mesh.pipeline` micro-batches.",
+     .doc = "2: ranks of a pipeline have two stages each (interleaved), idle about half as long and send twice as much, the first and the last rank three times. Needs a multiple of `mesh.pipeline` micro-batches.",
      .elsewhere = "| virtual_pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
     {RIPSTOP_KEY(mesh, pipeline_layers), .range = {0, 1 << 20}, .may_change_on_resume = true, .none_is_auto = true, .unit = "layers",
      .doc = "Layers of each stage, as in `[9, 8, 8, 7]`; `auto`: such that all stages take about as long.",
