@@ -83,5 +83,13 @@ TEST(TerminalText, NoControlCharacterReachesTheTerminal) {
   EXPECT_EQ(visible_text("a\x1b[2J\nb"), "a\\x1b[2J\nb");
 }
 
+TEST(VisibleText, NothingInATextCommandsTheTerminal) {
+  EXPECT_EQ(visible_text("na\u00efve\n\u6771\u4eac \U0001F388"), "na\u00efve\n\u6771\u4eac \U0001F388");
+  EXPECT_EQ(visible_text("a\x1b[2Jb\rc\td\x7f"), "a\\x1b[2Jb\\rc\\td\\x7f");
+  EXPECT_EQ(visible_text("a\u009b2J \u2028 \u202e \u2066"), "a\\u009b2J \\u2028 \\u202e \\u2066");
+  EXPECT_EQ(visible_text("a\xe6\x9d!\xff"), "a<0xE6><0x9D>!<0xFF>");
+  EXPECT_EQ(visible_text(""), "");
+}
+
 }  // namespace
 }  // namespace ripstop
