@@ -4,7 +4,7 @@
 #include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/machine/version.h"
 #include "train/report/standard_streams.h"
 

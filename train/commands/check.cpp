@@ -14,7 +14,7 @@
 #include "train/commands/check_report.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/equal_ranks.h"
 #include "train/machine/peak_flops.h"

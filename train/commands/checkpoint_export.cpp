@@ -1,5 +1,5 @@
 #include "train/commands/checkpoint_verbs.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/commands/model_arguments.h"
 
 #include <fmt/format.h>

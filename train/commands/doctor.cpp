@@ -16,7 +16,7 @@
 #include "parallel/mpi_world.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/machine/device_choice.h"
 #include "train/machine/energy.h"
 #include "train/machine/machine.h"

@@ -11,7 +11,7 @@
 #include "parallel/agreement.h"
 #include "parallel/launch_environment.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/commands/model_arguments.h"
 #include "train/commands/show_examples.h"
 #include "train/config/nearest_name.h"

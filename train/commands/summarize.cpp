@@ -12,7 +12,7 @@
 #include "data/tokenizer/special_names.h"
 #include "parallel/agreement.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/commands/model_arguments.h"
 #include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/model_tokenizer.h"

@@ -8,7 +8,7 @@
 #include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/config/nearest_name.h"
 #include "train/report/live_line.h"
 #include "train/run/run_directory.h"

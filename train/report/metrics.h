@@ -107,7 +107,8 @@ struct StartEvent {
   std::string version;
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
-  std::vector<std::string> hosts;  ///< host of each rank
+  std::vector<std::string> hosts;        ///< host of each rank
+  std::vector<int64_t> pipeline_layers;  ///< of each stage; empty without a pipeline
   /// These three are keys of [train] with the values after "auto" is decided.
   std::string recompute = "none";
   bool reshard_after_forward = true;
@@ -144,6 +145,7 @@ struct StartEvent {
     field.group("mesh", [&](auto& mesh) {
       MeshSizes::fields(self.mesh, mesh);
       mesh("hosts", self.hosts);
+      mesh("pipeline_layers", self.pipeline_layers);
     });
     field("recompute", self.recompute);
     field("reshard_after_forward", self.reshard_after_forward);
@@ -249,10 +251,9 @@ struct HostsEvent {
 /// `validation`: a validation has ended.
 struct ValidationEvent {
   static constexpr const char* kEvent = "validation";
-  int64_t step = 0;  ///< the last finished step; 0: the initial weights
-  double loss = 0;   ///< mean over all targets of the split
-  /// Number of targets in the split.
-  int64_t target_count = 0;
+  int64_t step = 0;          ///< the last finished step; 0: the initial weights
+  double loss = 0;           ///< mean over all targets of the split
+  int64_t target_count = 0;  ///< targets in the split
   double seconds = 0;
   bool best = false;  ///< better than all validations before it, not counting step 0
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
@@ -340,9 +341,8 @@ struct EndReason {
   /// train.stop_after_validations ended the run.
   static constexpr const char* kNoImprovement = "no_improvement";
   static constexpr const char* kStopRequested = "stop_requested";
-  static constexpr const char* kTimeLimit = "time_limit";  ///< the run stopped itself before its deadline
-  /// The program was restarted too often without a new checkpoint.
-  static constexpr const char* kNoProgress = "no_progress";
+  static constexpr const char* kTimeLimit = "time_limit";    ///< the run stopped itself before its deadline
+  static constexpr const char* kNoProgress = "no_progress";  ///< restarted too often without a new checkpoint
   static constexpr const char* kError = "error";
 };
 

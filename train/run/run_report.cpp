@@ -1,5 +1,7 @@
 #include "train/run/run_report.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <exception>
 #include <filesystem>
@@ -43,6 +45,10 @@ std::string micro_batch_text(const StartEvent& start) {
   if (start.micro_batch_sequences == 0) return "not known";  // the log was edited
   return fmt::format("{} in {} a step", counted(start.micro_batch_sequences, "sequence"),
                      start.micro_batches);
+}
+
+std::string stages_text(const StartEvent& start) {
+  return fmt::format("of {} layers", fmt::join(start.pipeline_layers, ", "));
 }
 
 // The share of a step's computed sequences that are always empty.
@@ -95,6 +101,8 @@ std::vector<std::string> lines_since(const MetricsLog& log, const StartEvent& no
   };
   add("nodes", nodes_text(was), nodes_text(now));
   add("mesh", was.mesh.to_text(), now.mesh.to_text());
+  if (!was.pipeline_layers.empty() && !now.pipeline_layers.empty())
+    add("stages", stages_text(was), stages_text(now));
   add("micro-batch", micro_batch_text(was), micro_batch_text(now));
   add("recompute", was.recompute, now.recompute);
   add("units", std::string(units_text(was.reshard_after_forward)),

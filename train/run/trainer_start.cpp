@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -328,7 +330,9 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   if (run.step.sharding.recompute != Recompute::kNone)
     log_.say(fmt::format("recompute: {}", recompute_text(run)));
   if (run.mesh.pipeline > 1)
-    log_.say(fmt::format("units: {}", units_text(run.step.sharding.reshard_after_forward)));
+    log_.say(fmt::format("pipeline: stages of {} layers, {:.1f}% idle; units {}",
+                         fmt::join(event.pipeline_layers, ", "), 100 * run.pipeline_idle_share,
+                         units_text(run.step.sharding.reshard_after_forward)));
   for (const LengthLine& line : length_lines(config, length))
     log_.say(fmt::format("{}: {}", line.name, line.text));
   log_.say(fmt::format("plan for the fullest rank:\n{}", plan_text(run, run_.target.device_memory_bytes)));
@@ -364,6 +368,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.git_commit = std::string(git_commit());
   event.mesh = run_.mesh;
   event.hosts = mesh_.hosts();
+  event.pipeline_layers = run_.step.sharding.stage_layers;
   event.recompute = std::string(to_string(run_.step.sharding.recompute));
   event.reshard_after_forward = run_.step.sharding.reshard_after_forward;
   event.micro_batch_sequences = run_.step.sharding.sequence_count;

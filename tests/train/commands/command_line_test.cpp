@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tests/train/commands/run_program.h"
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 #include "train/machine/version.h"
 
 namespace ripstop {

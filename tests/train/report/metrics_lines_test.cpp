@@ -31,6 +31,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   start.mesh.tensor = 4;
   start.mesh.pipeline = 3;
   start.hosts = {"n1", "n2"};
+  start.pipeline_layers = {5, 4, 3};
   start.recompute = "selective";
   start.reshard_after_forward = false;
   start.micro_batch_sequences = 4;
@@ -106,6 +107,7 @@ TEST_F(MetricsLines, EveryEventReadsBackEqual) {
   EXPECT_EQ(log.starts[0].steps, 2000);
   EXPECT_EQ(log.starts[0].argv[2], "a \"b\".toml");
   EXPECT_EQ(log.starts[0].hosts, start.hosts);
+  EXPECT_EQ(log.starts[0].pipeline_layers, start.pipeline_layers);
   EXPECT_EQ(log.starts[0].recompute, start.recompute);
   EXPECT_FALSE(log.starts[0].reshard_after_forward);
   EXPECT_EQ(log.starts[0].micro_batch_sequences, 4);

@@ -104,6 +104,17 @@ TEST(SinceLastStart, WhatIsComputedAgainCostsTime) {
   EXPECT_HAS(text, fmt::format("about {:.0f} expected", 1000 / (1 + share)));
 }
 
+TEST(SinceLastStart, LayersOfStagesAreNamed) {
+  const JobOf job(4);
+  StartEvent before = job.start(), now = before;
+  now.pipeline_layers = {3, 3};
+  const auto since = [&] { return lines_since(log_of(before, 1000), now, job.config, job.run); };
+  EXPECT_TRUE(since().empty()) << "the line of the mesh tells of a new pipeline";
+  before.pipeline_layers = {4, 2};
+  ASSERT_FALSE(since().empty());
+  EXPECT_EQ(since()[1], "  stages       of 4, 2 layers -> of 3, 3 layers");
+}
+
 TEST(SinceLastStart, KeptUnitsAreNamed) {
   const std::string text =
       JobOf(4, {"train.reshard_after_forward=false"}).since(log_of(JobOf(4).start(), 1000));

@@ -1,4 +1,4 @@
-#include "train/commands/end_process.h"
+#include "train/commands/end_failed.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
