@@ -7,7 +7,7 @@
 #   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, lost a node or reached its time limit;
 #   - CODE is 76 or the code of a signal, and a node of the job does not answer.
 # The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
-# is for sites that refuse requeue: its next task goes on instead. If there is nothing to go on with, the tasks that are left are
+# is for sites that refuse requeue: its next task goes on instead. If later tasks would have nothing to do or fail alike, they are
 # cancelled. In any other array, only the task itself is requeued.
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
