@@ -26,7 +26,7 @@ class RangeRecorder {
   explicit RangeRecorder(size_t most_ranges = kMostRanges) : most_(most_ranges) {}
   /// Forgets all earlier ranges.
   void start();
-  /// Ends the ranges that are still open; names of those beside the main thread then say that they go on.
+  /// Ends the ranges that are still open; names of ranges beside the main thread then say "goes on".
   void stop();
   bool is_on() const { return is_on_; }
 
@@ -34,7 +34,7 @@ class RangeRecorder {
   void open(std::string_view name, Time at = now());
   void close(Time at = now());
   /// Begins a range beside the main thread. Returns its track, the first free one of its kind: "fsdp",
-  /// "fsdp 2", ... Of a range that begins before start(), the rest is recorded. Any thread, like end().
+  /// "fsdp 2", ... A range that began before start() is recorded from start() on. Any thread, like end().
   size_t begin(const std::string& kind, std::string name);
   void end(size_t track, int64_t bytes = -1);
 

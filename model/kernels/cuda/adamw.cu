@@ -6,7 +6,7 @@
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
 // Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
-// block. Bandwidth is the limit: a Philox block's hundred instructions take less time than its 88 bytes.
+// block. Bandwidth is the limit: the four elements' 88 bytes take longer than the block's 100 instructions.
 #include <cmath>
 #include <type_traits>
 

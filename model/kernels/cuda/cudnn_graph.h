@@ -53,7 +53,7 @@ class Descriptor {
 /// The GPU for which a plan is made. Set exactly one of `handle` and `properties`.
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
-  const Descriptor* properties = nullptr;  ///< of a GPU that is only described; see device_properties()
+  const Descriptor* properties = nullptr;  ///< a GPU that is only described; see device_properties()
   int major = 0;                           ///< major compute capability
 };
 
