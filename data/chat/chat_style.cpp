@@ -174,8 +174,8 @@ std::string text_in_config(const TokenizerFiles& files) {
   return "";
 }
 
-/// The name of the template that the kTokenizerChoiceFile of an export has, if `text` is that of it, with the
-/// default date; else "".
+/// The name of the template in an export's kTokenizerChoiceFile, if `text` is the text of this template with
+/// the default date; else "".
 std::string name_of_export(const TokenizerFiles& files, const std::string& text) {
   const std::string name = (files.questions ? *files.questions : files.choice).chat_template.value_or("");
   if (std::ranges::find(kStyles, name, &ChatStyle::name) == kStyles.end()) return "";

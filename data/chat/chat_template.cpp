@@ -136,7 +136,7 @@ RenderedChat ChatTemplate::render(const Conversation& messages, bool prompts) co
   if (!has_system(messages) && style_->default_system)
     chat.text += before_system + preface_ + std::string(*style_->default_system) + after_system;
   const std::vector<bool> shows = shows_thoughts(messages);
-  std::string system_text;  // of a system message that goes into a user's turn
+  std::string system_text;  // text of a system message that goes into a user's turn
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& message = messages[i];
     const bool leads = i == 0 && message.role == Role::kSystem;

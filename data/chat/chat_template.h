@@ -17,7 +17,7 @@ inline constexpr const char* kDefaultChatDate = "26 Jul 2024";
 /// A message in a rendered text. Places are bytes in the text.
 struct RenderedTurn {
   int64_t begin = 0, end = 0;            ///< all of the turn; equal if the message is left out or moved
-  int64_t text_begin = 0, text_end = 0;  ///< its content
+  int64_t text_begin = 0, text_end = 0;  ///< the message's content
   int64_t trimmed = 0;                   ///< bytes that the content lost at its begin
 };
 

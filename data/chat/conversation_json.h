@@ -18,7 +18,7 @@ struct ReadConversation {
 
 /// Reads `messages`, else `conversations`, else `prompt` with `completion`: lists of turns, or two texts. A
 /// turn has `role` and `content`, or `from` and `value`; a content is a text, null (empty) or a list of
-/// parts. Only turns of a `completion` count, and of other lists those without `weight` 0. `object` must be
+/// parts. Only turns of a `completion` count; in other lists, turns without `weight` 0. `object` must be
 /// kept down to level kConversationLevels. Throws by `reader`.
 ReadConversation read_conversation(const JsonReader& reader, const JsonReader::Json& object);
 inline constexpr int kConversationLevels = 5;
@@ -31,7 +31,7 @@ ReadConversation read_question(const JsonReader& reader, JsonReader::Json object
 /// A JSON list of objects with `role`, `content` and, for a turn of the assistant that does not count,
 /// `weight` 0.
 std::string text_of_conversation(const Conversation& conversation);
-/// The inverse.
+/// The inverse of text_of_conversation().
 Conversation conversation_of_text(const JsonReader& reader, std::string_view text);
 
 /// Whether an object with these keys holds a conversation.

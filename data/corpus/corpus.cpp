@@ -323,7 +323,7 @@ CorpusSource resolve_source(CorpusSource source) {
   if (source.kind == SourceKind::kAuto) source.kind = common_kind(files, source);
   source.given = std::exchange(source.inputs, std::move(files));
   check_options_of_kind(source);
-  // Not for XSum: stat() of hundreds of thousands of articles takes minutes on a network file system, and
+  // Skip XSum: stat() of hundreds of thousands of articles takes minutes on a network file system, and
   // prepare drops the second copy of an article as a duplicate.
   if (source.kind != SourceKind::kXsum) {
     drop_second_names(source);
@@ -343,7 +343,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Not for many files: stat() of 200,000 .summary files, twice, takes minutes on a network file system.
+  // Watch few files only: stat() of 200,000 .summary files, twice, takes minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

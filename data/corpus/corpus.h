@@ -55,7 +55,7 @@ struct CorpusSource {
 struct CorpusExample {
   Split split = Split::kTrain;
   std::string id;
-  std::string document;       ///< of a conversation: text_of_conversation()
+  std::string document;       ///< for a conversation: text_of_conversation()
   std::string summary;        ///< empty for running text and conversations
   Conversation conversation;  ///< empty for other kinds
   bool is_joined = false;     ///< ReadConversation::is_joined

@@ -39,7 +39,7 @@ class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
   uint64_t below(uint64_t bound) {
-    // Not std::uniform_int_distribution, which differs between standard libraries.
+    // Avoids std::uniform_int_distribution, which differs between standard libraries.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -125,7 +125,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // Each article has a seed of its own, so its text does not depend on the number of articles.
+    // Each article has its own seed: in one split, its text does not depend on the number of articles.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {

@@ -95,11 +95,11 @@ class StepPlanner {
 
   std::span<const SequenceReader> readers_;
   const BatchLoaderOptions options_;
-  std::vector<int64_t> chances_;  ///< of each set, if there are several with weights
+  std::vector<int64_t> chances_;  ///< chance of each set, if there are several with weights
   std::vector<PackPlan> plans_;   ///< a plan takes about 24 bytes an example, so each set has only one
   std::vector<SetCursor> set_at_;
   std::vector<int32_t> order_;  ///< the set of each sequence in an epoch of several sets without weights
-  DataCursor at_;               ///< without the positions in the sets
+  DataCursor at_;               ///< cursor without the positions in the sets
 };
 
 StepPlanner::StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,

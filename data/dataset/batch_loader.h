@@ -96,7 +96,7 @@ class BatchLoader {
 
   /// Batches of each rank in a step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Number of sequences in the epoch of the start cursor; with weights, in those of all data sets.
+  /// Number of sequences in the epoch of the start cursor; with weights, in the epochs of all data sets.
   int64_t sequences_per_epoch() const;
 
   /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.

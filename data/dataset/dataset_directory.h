@@ -26,7 +26,7 @@ void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tok
 void require_same_tokens(const TokenDataset& first, const TokenDataset& other);
 
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of
-/// its example. Of a conversation, `summary` is the last answer that counts, and `document` the turns before
+/// its example. For a conversation, `summary` is the last answer that counts, and `document` the turns before
 /// it. `tokenizer` must be the tokenizer of `dataset`.
 std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokenizer& tokenizer, int64_t first,
                                       int64_t count);

@@ -27,7 +27,7 @@ struct ExampleView {
   int64_t cut_document = 0;  ///< tokens cut off the document's end
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.
   int64_t cut_summary = 0;
-  int64_t turns = 0;  ///< of a conversation, before cutting; 0 for other kinds
+  int64_t turns = 0;  ///< turns of a conversation before cutting; 0 for other kinds
 
   int64_t target_count() const;
   int64_t cut_turns() const;

@@ -34,16 +34,16 @@ struct CutPlace {
   int64_t tokens = 0, turns = 0;  ///< `turns`: whole turns among `tokens`
 };
 
-/// Whether `loss_on` is a word for files of `kind`.
+/// Whether `loss_on` applies to files of `kind`.
 bool is_word_for(ExampleKind kind, LossOn loss_on);
 
 /// The meaning of data.loss_on for examples of a file with `header`; never kAuto, and of conversations
-/// never kAll. A word for other kinds of files means kAuto. Throws Error(kUsage), which calls the file
+/// never kAll. A word that applies to other kinds means kAuto. Throws Error(kUsage), which calls the file
 /// `name`, if only last turns of its conversations have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
                        const std::string& name = "the data set");
 
-/// Throws Error(kUsage) if `loss_on` is a word for none of `datasets`, of which there is one at least.
+/// Throws Error(kUsage) if `loss_on` applies to none of `datasets`, which must not be empty.
 void require_loss_on(std::span<const TokenDataset> datasets, LossOn loss_on);
 
 /// A note that kAll counts no more than kAssistant in conversations; else "".

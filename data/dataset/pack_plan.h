@@ -71,7 +71,7 @@ uint64_t seed_of_set(uint64_t seed, size_t set);
 /// keyed by (seed, epoch); without `shuffle`, ascending.
 std::vector<int32_t> mixed_sets(std::span<const int64_t> counts, uint64_t seed, int64_t epoch, bool shuffle);
 
-/// Draws the set of sequence `number` by a random number keyed by (seed, number). `chances`: of each set, at
+/// Draws the set of sequence `number` by a random number keyed by (seed, number). Each of `chances` is at
 /// least 0; their sum is above 0 and below 2^62.
 size_t draw_set(std::span<const int64_t> chances, uint64_t seed, int64_t number);
 

@@ -13,7 +13,7 @@ namespace ripstop {
 
 /// No space at the end: it would become a token of its own, which ordinary text does not have there.
 inline constexpr std::string_view kDefaultTemplate = "{document}\n\nTL;DR:";
-/// The same for a chat template, which surrounds it.
+/// The default inside a chat template.
 inline constexpr std::string_view kDefaultChatPrompt =
     "Summarize the following article in one sentence.\n\n{document}";
 
@@ -36,7 +36,7 @@ struct EncodedPrompt {
   int64_t separator_begin = 0;
   int64_t begin_tokens = 1;
   int64_t cut_tokens = 0;        ///< tokens that older turns of a conversation have lost
-  bool is_conversation = false;  ///< its begin may be cut, if the document does not suffice
+  bool is_conversation = false;  ///< the prompt's begin may be cut, if the document does not suffice
 };
 
 /// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template,
@@ -52,7 +52,7 @@ class PromptTemplate {
   const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
   const std::string& text() const { return template_; }
   const std::string& separator() const { return parts_.separator; }
-  /// All text around a document, that of the chat template included.
+  /// All text around a document, including text of the chat template.
   TemplateParts frame() const;
 
   /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece; by a chat template, the

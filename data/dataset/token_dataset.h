@@ -91,8 +91,8 @@ std::string content_hash(const TokenDatasetHeader& header, std::span<const std::
 /// A data set open for reading. All members throw Error(kInputData), or Error(kStorage) if a read fails, with
 /// the name of the file.
 ///
-/// The constructor reads the index into memory (24 bytes an example; of a conversation 16, and 16 a turn of
-/// the assistant and 8 a turn) and checks version, types, offsets and content hash. Before that, it compares
+/// The constructor reads the index into memory (24 bytes an example; for a conversation 16, 8 a turn, and 16
+/// more a turn of the assistant) and checks version, types, offsets, content hash. Before that, it compares
 /// hash_outside() with the hash in a prepare.json beside the file, if there is one, because libhdf5 may crash
 /// on a damaged file. Main thread only, because of libhdf5, except for read_tokens().
 class TokenDataset {

@@ -13,8 +13,8 @@ namespace ripstop {
 struct TokenExample {
   std::vector<int32_t> tokens;
   std::vector<TargetSpan> spans;         ///< are_valid()
-  std::vector<int64_t> turn_begin = {};  ///< of a conversation: TokenDataset::turns
-  std::string why_only_last = {};        ///< of a conversation: TokenDatasetHeader::why_only_last
+  std::vector<int64_t> turn_begin = {};  ///< for a conversation: TokenDataset::turns
+  std::string why_only_last = {};        ///< for a conversation: TokenDatasetHeader::why_only_last
 
   int64_t targets() const;
 };

@@ -72,7 +72,7 @@ const FaultText& text_of(Fault fault) {
   return kTexts.at(static_cast<size_t>(fault) - 1);
 }
 
-/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: of the chat template.
+/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: the chat template's.
 std::string describe(const CorpusExample& example, Fault fault, const std::string& refusal = "") {
   return fmt::format("{}: {}{}", place_of(example), text_of(fault).why,
                      fault == Fault::kNotText ? example.not_text : refusal);
@@ -162,7 +162,7 @@ class Preparation {
   int64_t begin_tokens_ = 1;
   int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
   std::string first_name_;                                       // the first name found: "FILE:LINE: </s>"
-  std::string how_read_;                                         // of names: as tokens or as text
+  std::string how_read_;                                         // how names are read: as tokens or as text
   std::string only_last_;                                        // TokenExample::why_only_last of any example
 };
 

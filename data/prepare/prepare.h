@@ -88,7 +88,7 @@ struct PrepareReport {
   bool tokenizer_trained = false;
   std::string first_skipped;  ///< "FILE:LINE: why"; empty if no example was skipped
 
-  SkipCounts skipped() const;  ///< of all splits
+  SkipCounts skipped() const;  ///< over all splits
 };
 
 /// Makes `options.output` with the tokenizer's files, train.h5, validation.h5, test.h5 and prepare.json.

@@ -10,7 +10,7 @@ namespace ripstop {
 
 void TextSample::add(std::string text) {
   const uint64_t number = next_++;
-  // Not a hash of the text: equal texts must not share a key.
+  // Hash the number, not the text: equal texts must not share a key.
   const uint64_t key = hash64(&number, sizeof number);
   if (full_ && key > texts_.rbegin()->first) return;
   bytes_ += static_cast<int64_t>(text.size());

@@ -119,7 +119,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // The origin, as in `tokenizers`: of the match's last letter, or of the letter before an empty match.
+        // The origin is the match's last letter, or the letter before an empty match, as in `tokenizers`.
         const uint32_t first = text.origins[piece.begin].begin;
         out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
         check_growth(text, out);

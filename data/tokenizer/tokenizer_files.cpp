@@ -32,7 +32,7 @@ void add_choice(const TokenizerChoice& choice, JsonReader::Json& json) {
   json["chat_date"] = choice.chat_date;
 }
 
-/// The inverse.
+/// Reads the choice back.
 TokenizerChoice choice_of(const JsonReader& reader, const JsonReader::Json& json) {
   TokenizerChoice choice;
   if (reader.find(json, "eos_token") != nullptr)
@@ -129,7 +129,7 @@ std::optional<TokenizerChoice> read_question_choice(const fs::path& directory) {
   const JsonReader::Json json = read_choice(reader, file);
   if (reader.find(json, "questions") == nullptr) return std::nullopt;
   TokenizerChoice choice = choice_of(reader, reader.member(json, "questions"));
-  if (!choice.chat_template) choice.chat_template = "";  // not that of documents
+  if (!choice.chat_template) choice.chat_template = "";  // not the template of documents
   return choice;
 }
 

@@ -71,7 +71,7 @@ std::string tokenizer_file_name(const std::filesystem::path& directory);
 /// The choice in kTokenizerChoiceFile of `directory`; an empty choice if the file is absent. Throws
 /// Error(kInputData) if the file is damaged.
 TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
-/// The same for TokenizerFiles::questions.
+/// Reads TokenizerFiles::questions in the same way.
 std::optional<TokenizerChoice> read_question_choice(const std::filesystem::path& directory);
 
 /// Whether a data set, a run, an import or an export has a tokenizer's file of this name.
