@@ -94,7 +94,7 @@ class Communicator {
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
   /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
   /// `whole` and `own` are both float32, or both bfloat16 (activations), whose sums are made in float32 and
-  /// rounded once. Pieces are sent in the dtype `travel`: that of `whole`, or bfloat16. If the dtypes differ,
+  /// rounded once. Pieces are sent in `travel`: the dtype of `whole`, or bfloat16. If the dtypes differ,
   /// the pieces for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed
   /// unrounded. `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends
   /// bytes(travel) * n * (size - 1).

@@ -78,8 +78,8 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
                           tensor, sizes.tensor));
 }
 
-// The links from even ranks, those from odd ones, and the one that closes the pipeline: a rank is in at most
-// one of each.
+// The links from even ranks, the links from odd ranks, and the link that closes the pipeline: a rank is in at
+// most one of each.
 PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
                                int64_t stages_per_rank) {
   const int64_t last = sizes.pipeline - 1, before = at.pipeline == 0 ? last : at.pipeline - 1;

@@ -32,7 +32,7 @@ struct MeshGroup {
   const char* name = "world";
   int64_t rank = 0, size = 1;
   int64_t color = 0;     ///< position of its first rank in the mesh
-  bool is_link = false;  ///< of two neighbours of a pipeline
+  bool is_link = false;  ///< a group of two neighbours of a pipeline
 };
 
 /// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link
@@ -68,7 +68,7 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const 
 class DeviceMesh {
  public:
   /// Divides the world into a mesh whose collectives move tensors on `device`. The world must outlive the
-  /// mesh. `stages_per_rank`: of a pipeline. Throws Error(kResources) if the sizes do not fit the world.
+  /// mesh. `stages_per_rank`: for a pipeline. Throws Error(kResources) if the sizes do not fit the world.
   /// Collective.
   DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes = false,
              const Device& device = Device::cpu(), int64_t stages_per_rank = 1);
@@ -104,7 +104,7 @@ class DeviceMesh {
   Communicator& fsdp_gather() const { return *groups_.along.fsdp; }
   Communicator& fsdp_reduce() const { return *groups_.fsdp_again; }
 
-  /// The groups that connect this rank's stages with those of its neighbours; all null without a pipeline.
+  /// The groups that connect this rank's stages with its neighbours' stages; all null without a pipeline.
   const PipelineGroups& links() const { return groups_.links; }
 
   /// The index of this rank's sequences: all stages and all ranks of a tensor group read the same ones.

@@ -16,7 +16,7 @@ namespace ripstop {
 namespace {
 
 // Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS and Flux. Slurm's is not among
-// them: mpirun inside a Slurm step inherits that of the step, and the batch script's own process has it, too.
+// them: mpirun in a Slurm step inherits the step's variable, and the batch script's own process has it, too.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",      "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK"};

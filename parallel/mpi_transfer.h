@@ -46,8 +46,8 @@ class GuardedCall {
 };
 
 /// Describes all silent ranks of a connected world, by host, then the states of the first ranks that
-/// answer: those of all ranks that are inside no operation, then those in `waited_for`, ranks of the world
-/// in ascending order. If `waited_for` is empty, only silent ranks.
+/// answer: all ranks inside no operation, then ranks in `waited_for` (ranks of the world, ascending). If
+/// `waited_for` is empty, describes only silent ranks.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 struct Group {
@@ -71,7 +71,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
 inline constexpr int kMessageTag = 32767;
 
 /// The messages of one collective, each cut into pieces whose sizes MPI can count. All ranks of the group
-/// must make their transfers in the same order, but for those with a tag of their own, whose messages MPI
+/// must make their transfers in the same order, except transfers with a tag of their own, whose messages MPI
 /// matches in the order of their sends and receives. The data must stay alive until wait() has returned.
 class Transfer {
  public:

@@ -221,9 +221,9 @@ Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x
   return finish(stream, "all_reduce");
 }
 
-// Sums the float32 numbers x; `rounded` has room for a copy in bfloat16. Terms are sent from the copy
-// and overwrite other ranks' parts of x, which are as large up to one element; sums are sent from the copy to
-// the copy.
+// Sums the float32 numbers x; `rounded` has room for a copy in bfloat16. Terms are sent from the copy and
+// overwrite other ranks' parts of x, whose sizes differ by one element at most. Sums are sent from copy to
+// copy.
 void NcclCommunicator::all_reduce_rounded(const Tensor& x, const Tensor& rounded) {
   const auto part_of = [&](const Tensor& t, int64_t rank) {
     const Part part = all_reduce_part(x.count(), rank, size_);

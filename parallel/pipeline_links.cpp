@@ -88,7 +88,7 @@ void PipelineLinks::finish() {
 }
 
 // Starts receives up to the next compute, as far as buffers are free: a host cannot start them while it
-// computes. The queues of a device must keep the order of the program.
+// computes. Does nothing on a GPU, whose queues must keep the program's order.
 void PipelineLinks::receive_ahead(std::span<const PipelineOperation> operations) {
   if (context_.device().kind == DeviceKind::kCuda) return;
   for (const PipelineOperation& next : operations) {

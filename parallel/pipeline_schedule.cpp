@@ -21,7 +21,7 @@ constexpr int64_t kSimulatedRounds = 16;
 
 // Times in a unit of the caller.
 struct Costs {
-  std::vector<int64_t> forward, backward;  // of each stage
+  std::vector<int64_t> forward, backward;  // times of each stage
   int64_t message = 0;
 };
 
@@ -47,9 +47,9 @@ struct TimedRank {
   std::array<int64_t, 2> arrived{};  // the time of the last message in each direction
 };
 
-// All ranks in time. An action begins when the one before it on its rank has ended and its input has come. A
-// message begins when its receive is posted, the output that it carries is there, and the message before it
-// has come. That is the one that the receiver used before in this direction, because a link is a queue.
+// Simulates all ranks. An action begins when the action before it on its rank has ended and its input has
+// come. A message begins when its receive is posted, the output that it carries is there, and the previous
+// message to the same receiver in this direction has come, because a link is a queue.
 class Simulation {
  public:
   explicit Simulation(const PipelineSizes& sizes);
@@ -66,7 +66,7 @@ class Simulation {
   std::vector<TimedRank> ranks_;
 };
 
-// To the next stage, or to the one before.
+// The change of the stage's number by a step in `direction`.
 int64_t way(Direction direction) {
   return direction == Direction::kForward ? 1 : -1;
 }
@@ -130,7 +130,7 @@ void Simulation::run(const Costs& costs) {
 
 void Simulation::post_receives_as_run() {
   for (auto& [actions, ended, arrived] : ranks_) {
-    size_t begun = 0;  // before the receive
+    size_t begun = 0;  // actions before the receive
     for (TimedAction& timed : actions) {
       if (timed.source == nullptr) continue;
       while (actions[begun].begin < timed.received) ++begun;
@@ -147,7 +147,7 @@ std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t
   RIPSTOP_CHECK(chunks == 1 || (chunks == 2 && ranks > 1 && are_turns_whole),
                 "{} stages a rank, {} ranks, {} micro-batches", chunks, ranks, sizes.micro_batches);
   const int64_t total = chunks * sizes.micro_batches;
-  // Interleaved, each chunk computes `ranks` micro-batches in turn, or those that are left.
+  // Interleaved, each chunk computes `ranks` micro-batches in turn, or the micro-batches left.
   const auto action = [&](Direction direction, int64_t number) {
     const int64_t turn = number / (ranks * chunks) * ranks, place = number - turn * chunks;
     const int64_t of_turn = std::min(ranks, sizes.micro_batches - turn), chunk = place / of_turn;

@@ -23,8 +23,8 @@ struct PipelineSizes {
   int64_t stages_per_rank = 1;
   int64_t micro_batches = 1;  ///< M of a step
   /// 1, 1/2 or 0: how many more micro-batches a rank of 1F1B begins before its first backward, for each
-  /// later rank. With 0 each message delays the step; with 1 those shorter than a forward hardly do, but up
-  /// to twice as many micro-batches are in flight.
+  /// later rank. With 0 each message delays the step; with 1 messages shorter than a forward hardly do,
+  /// but up to twice as many micro-batches are in flight.
   double ahead = 1;
   bool backward = true;  ///< false: forwards alone, as validation needs
   int64_t stages() const { return ranks * stages_per_rank; }
@@ -34,13 +34,13 @@ struct PipelineSizes {
 /// The forward or backward of one micro-batch in one stage.
 struct PipelineAction {
   Direction direction = Direction::kForward;
-  int64_t chunk = 0;  ///< the number of the stage among those of the rank
+  int64_t chunk = 0;  ///< the number of the stage among the rank's stages
   int64_t micro_batch = 0;
   bool operator==(const PipelineAction&) const = default;
 };
 
-/// The actions of `rank` in their order: backwards of a chunk in ascending order, those of the last stage
-/// right after their forwards. One rank: F0 B0 F1 B1 ... Throws Error(kBug) for sizes that
+/// The actions of `rank` in their order: backwards of a chunk in ascending order, in the last stage right
+/// after their forwards. One rank: F0 B0 F1 B1 ... Throws Error(kBug) for sizes that
 /// PipelineSizes::stages_per_rank does not allow.
 std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t rank);
 
@@ -65,25 +65,25 @@ int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOp
 /// sender to one rank and in one direction are received in the order in which they are sent.
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank);
 
-/// A vote of all ranks that each begins when its backwards of so many micro-batches have ended has come in
-/// when those of so many more have: whatever the order of the ranks, none of them waits for it in the order
-/// of pipeline_program(). P; without a pipeline 0.
+/// The micro-batches that a vote takes: P; 0 without a pipeline. If each rank votes after the backwards of d
+/// micro-batches and asks for the result after the backwards of d + P, no rank waits for the vote in the
+/// order of pipeline_program(), whatever the order of the ranks.
 int64_t micro_batches_of_vote(int64_t ranks);
 
-/// The micro-batches of the shortest step to which a step of more can turn when the backwards of `done` have
-/// ended: a multiple of P below `done` + 3 P, without a pipeline `done`. On each rank its program begins like
-/// that of the longer step, beyond the next two backwards, although ranks are at different operations then.
+/// The fewest micro-batches with which a step can still end when the backwards of `done` have ended: a
+/// multiple of P below `done` + 3 P; without a pipeline `done`. On each rank, its program begins like the
+/// longer step's, beyond the next two backwards, although ranks are at different operations then.
 int64_t shortest_step(int64_t ranks, int64_t done);
 
 struct PipelineTimeline {
   double seconds = 0;
-  double idle_share = 0;  ///< of the time of all ranks
+  double idle_share = 0;  ///< share of the time of all ranks
 };
 
 /// A step of pipeline_program() on all ranks, if stage s computes forward[s] and backward[s] seconds and a
 /// message takes `message` seconds, one at a time between two ranks in one direction. A receive is posted
-/// before the compute that it follows in the program. Simulates few micro-batches, from which those in the
-/// middle of many follow, so any number takes milliseconds.
+/// before the compute that it follows in the program. Simulates few micro-batches and derives the middle of
+/// many from them, so any number takes milliseconds.
 PipelineTimeline pipeline_timeline(const PipelineSizes& sizes, std::span<const double> forward,
                                    std::span<const double> backward, double message);
 

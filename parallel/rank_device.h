@@ -19,7 +19,7 @@ int gpu_of_local_rank(int64_t rank, int visible);
 std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<RankHost>& places,
                                                           const std::vector<std::string>& addresses);
 
-/// Throws Error(kResources) unless NCCL has a launch order on each rank; `versions` are those of the ranks.
+/// Throws Error(kResources) unless NCCL has a launch order on each rank; `versions`: each rank's NCCL.
 /// With it, messages of a pipeline and collectives of other axes begin in the order of the pipeline's clock,
 /// in which the host gives them. Source: github.com/NVIDIA/nccl, tag v2.26.2-1, which adds
 /// NCCL_LAUNCH_ORDER_IMPLICIT. Pure.

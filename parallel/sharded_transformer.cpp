@@ -12,7 +12,7 @@ bool ShardedTransformer::run(Arena& arena, const StepBatches& batches, const Ten
   Frame step(arena);
   Context context = this->context(arena);
   Pass pass = begin_pass(context, batches, /*training=*/true);
-  for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites that of the last step
+  for (FsdpUnit& unit : units_) unit.begin_step();  // the first gradient overwrites the last step's
   int64_t count = batches.count;
   pass.links.run(program_, [&](const PipelineAction& action) {
     const ProfilerRange range(stream_, fmt::format("micro-batch {}", action.micro_batch));
@@ -155,9 +155,9 @@ ShardedTransformer::Pass ShardedTransformer::begin_pass(Context& context, const 
   return pass;
 }
 
-// Lets a step of so many micro-batches end as the shortest one that begins alike, if it is shorter. Returns
-// the new number of micro-batches. Without a pipeline, units that are gathered ahead stay for the next step,
-// which begins with the same ones.
+// Cuts a step of `micro_batches` to shortest_step() micro-batches, if these are fewer. Returns the new number
+// of micro-batches. Without a pipeline, units that are gathered ahead stay for the next step, which begins
+// with the same units.
 int64_t ShardedTransformer::shorten(int64_t done, int64_t micro_batches) {
   const int64_t fewer = shortest_step(mesh_.sizes().pipeline, done);
   if (fewer >= micro_batches) return micro_batches;
@@ -165,7 +165,7 @@ int64_t ShardedTransformer::shorten(int64_t done, int64_t micro_batches) {
   return fewer;
 }
 
-// The slot of an action: of a forward, one that is free, with the batch, which the first stage of the rank
+// The slot of an action. A forward gets a free slot, with the batch, which the first stage of the rank
 // loads.
 ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const StepBatches& batches,
                                                             const PipelineAction& action) {
@@ -185,7 +185,7 @@ ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const St
   return *slot;
 }
 
-// Turns to the program of so many micro-batches, of whose visits some have ended, and keeps it for the next
+// Turns to the program of `micro_batches`, whose first `visit` visits have ended, and keeps it for the next
 // pass.
 void ShardedTransformer::begin_program(int64_t micro_batches, bool training, size_t visit) {
   PipelineSizes sizes = pipeline_sizes(mesh_.sizes(), options_, micro_batches);

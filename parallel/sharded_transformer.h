@@ -39,7 +39,7 @@ struct ShardingOptions {
 /// The schedule of `micro_batches` on a mesh. A mesh without a pipeline has one stage, whatever the options.
 PipelineSizes pipeline_sizes(const MeshSizes& mesh, const ShardingOptions& options, int64_t micro_batches);
 
-/// The stages of a model on a mesh: those of ShardingOptions::stage_layers. Throws like split_stages() and
+/// The stages of a model on a mesh, by ShardingOptions::stage_layers. Throws like split_stages() and
 /// with_layers().
 StageSplit stage_split(const ModelConfig& config, const MeshSizes& mesh, const ShardingOptions& options);
 
@@ -152,7 +152,7 @@ class ShardedTransformer {
     Batch batch = {};
     size_t boundary = 0;  ///< the buffer of `links` that has the branch, later the gradient of the stream
     Residual residual = {};
-    std::vector<Block::Saved> saved = {};  ///< of each layer of the longest stage of the rank
+    std::vector<Block::Saved> saved = {};  ///< one for each layer of the rank's longest stage
   };
   /// Memory of a pass over micro-batches, in the arena frame of the pass.
   struct Pass {
@@ -223,7 +223,7 @@ class ShardedTransformer {
   PipelineSizes program_sizes_;
   std::vector<PipelineOperation> program_;
 
-  /// Visits of the pass under way, and the number of those that have ended.
+  /// Visits of the pass under way, and how many of them have ended.
   std::vector<Visit> visits_;
   size_t visit_ = 0;
   std::optional<ProfilerRange> visit_range_;

@@ -73,7 +73,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
       whole_table_(split_.staged(unit_table(config, options.lora))),
       stages_(split_.of_rank(mesh.coordinates().pipeline)),
       places_(split_.units_of_rank(mesh.coordinates().pipeline, whole_table_.size())),
-      numbers_(whole_table_.size(), places_.size()),  // of units of other stages: none
+      numbers_(whole_table_.size(), places_.size()),  // units of other stages: no number
       first_trained_(static_cast<size_t>(
           std::ranges::count_if(places_, [&](size_t place) { return whole_table_[place].frozen; }))),
       tensor_axis_(options.training ? make_sequence_axis(mesh.tensor(), options.overlap_tensor)

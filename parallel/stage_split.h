@@ -21,7 +21,7 @@ struct Stage {
 
 /// A model cut into stages, one or more for each rank of a pipeline. Units have their numbers of unit_table.
 struct StageSplit {
-  std::vector<int64_t> layers;  ///< of each stage in order; {L} without a pipeline
+  std::vector<int64_t> layers;  ///< layers of each stage, in order; {L} without a pipeline
   int64_t ranks = 1;            ///< stage s is on rank s mod ranks
   bool tied = false;            ///< unit 0 is the embedding and the head
 
