@@ -71,7 +71,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
-/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, of a pipeline those of all its stages.
+/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, in a pipeline for all its stages.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

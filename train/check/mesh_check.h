@@ -13,7 +13,7 @@ namespace ripstop {
 /// state (kComparedStates), master weights; float32 in host memory, so that the mesh's memory can be freed.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
-  std::vector<size_t> places;  ///< of the units of this rank's stage, in trained_table
+  std::vector<size_t> places;  ///< places in trained_table of the units of this rank's stage
   std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then as `places`
   AxisBytes sent;  ///< bytes sent by this rank in the last step
 };

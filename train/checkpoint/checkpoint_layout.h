@@ -50,7 +50,7 @@ struct UnitShard {
 
 /// The shards in the file of rank `rank`, in the order of `units`; empty if the rank has no file. The file
 /// has the shards in this order, three states (UnitState) for each. `units`: all of the model, or at least
-/// those of the rank's stage (UnitSpec::stage).
+/// the units of the rank's stage (UnitSpec::stage).
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
 /// The address of the first element of `shard` in the array `state` of `unit`, a whole shard with the index

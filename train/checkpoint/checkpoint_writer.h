@@ -54,7 +54,7 @@ struct SaveReport {
 class CheckpointWriter {
  public:
   /// Saves `units`, the trained table of the whole model with its stages, to `directory` (RUN/checkpoints;
-  /// the first save makes it). `snapshot` has those of this rank's stage. Rank r of `world` must have
+  /// the first save makes it). `snapshot` has the units of this rank's stage. Rank r of `world` must have
   /// position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, Snapshot& snapshot);

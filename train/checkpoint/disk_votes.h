@@ -45,7 +45,7 @@ class DiskVotes {
   Communicator& world_;
   const DiskPatience patience_;
   Clock::time_point before_ = Clock::now();
-  std::vector<DiskStillness> ranks_;  ///< of each rank at the last vote; progress kDone: the rank is done
+  std::vector<DiskStillness> ranks_;  ///< each rank at the last vote; progress kDone: the rank is done
 };
 
 }  // namespace ripstop

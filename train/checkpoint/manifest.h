@@ -61,7 +61,7 @@ struct CheckpointState {
   ModelConfig model;
   std::optional<AdaptedBase> adapted;  ///< nullopt: the checkpoint has the whole model, not adapters
   std::string config;                  ///< the resolved config as TOML
-  /// Hashes of train.h5 and of the PackPlan of its first epoch. Of several data sets: with spaces between.
+  /// Hashes of train.h5 and of the PackPlan of its first epoch; several data sets: with spaces between.
   std::string data_content_hash, pack_plan_hash;
   std::string tokenizer_sha256;
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown

@@ -77,7 +77,7 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// "did you mean --data data/xsum?": the data set of the run that has `split` and the name nearest to that of
+// "did you mean --data data/xsum?": the data set of the run that has `split` and the name nearest to
 // `data`; "" if none is near.
 std::string nearest_own_set(const fs::path& data, const std::string& split, const DataSection& own) {
   std::vector<std::string> sets = own.all();

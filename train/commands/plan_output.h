@@ -29,7 +29,7 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 
-/// `continued`: of find_continued().
+/// `continued`: find_continued().
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                           const RunTarget& target, const std::filesystem::path& continued);
 

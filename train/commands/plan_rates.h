@@ -15,19 +15,19 @@ std::optional<int64_t> parse_memory(const std::string& option, const std::string
 
 struct RateArguments {
   std::string rates;          ///< --rates: a file of `doctor --output`, or the name of a GPU
-  std::string between_nodes;  ///< --between-nodes: a node's link each way, as 25Gbit
-  std::string rank_flops;     ///< --rank-flops, as 400T
+  std::string between_nodes;  ///< --between-nodes: a node's link each way, "25Gbit"
+  std::string rank_flops;     ///< --rank-flops: "400T"
 
   bool any() const { return !(rates.empty() && between_nodes.empty() && rank_flops.empty()); }
 };
 
-/// The rates for the ranks of `target`, whose ranks_per_node is known: of the file or the GPU, with the
-/// values of the other options in place of theirs. nullopt without options. Throws CommandLineError for bad
-/// words, and Error(kInputData) for a bad file and for one of another kind of device.
+/// The rates for the ranks of `target`, whose ranks_per_node is known: the file's or the GPU's rates,
+/// overwritten by the values of the other options. nullopt without options. Throws CommandLineError for bad
+/// words, and Error(kInputData) for a bad file or a file from another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
 /// Notes if `target` differs from the job that was measured, and if an option has no effect on it. `threads`:
-/// of each rank.
+/// threads of each rank.
 std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

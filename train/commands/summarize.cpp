@@ -111,7 +111,7 @@ std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer,
     const fs::path data = fs::path(trained.config.data.first()) / split;
     if (!fs::exists(data)) continue;
     const TokenDataset dataset(data);
-    // Throws if another data set, perhaps with another prompt, is now in this directory.
+    // Throws if this directory now has a data set of another tokenizer, perhaps with another prompt.
     require_dataset_tokenizer(dataset, tokenizer);
     return dataset.header().prompt_template;
   }
@@ -148,8 +148,8 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
 struct Summarizer {
   InferenceModel& model;
   const Tokenizer& tokenizer;
-  const PromptTemplate& prompt;     ///< of documents
-  const PromptTemplate& questions;  ///< of lines with DocumentLine::is_question
+  const PromptTemplate& prompt;     ///< prompt of documents
+  const PromptTemplate& questions;  ///< prompt of lines with DocumentLine::is_question
   const GenerationSettings& settings;
   int64_t done = 0;  ///< documents of earlier calls of run()
 
@@ -169,7 +169,7 @@ struct Summarizer {
     });
   }
 
-  /// The prompt of `document`. Of a text that the tokenizer cannot encode, the first 64 KiB are taken.
+  /// The prompt of `document`. If the tokenizer cannot encode the text, takes its first 64 KiB.
   EncodedPrompt encode(const std::string& document) const {
     std::optional<ReadConversation> question;
     std::string text = document.substr(1);

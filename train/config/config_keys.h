@@ -102,7 +102,7 @@ std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 bool is_of_wsd(const ConfigKey& key);
 
 /// The value that to_toml writes; "" for an optional key without a value, and for keys that a config may not
-/// have: sizes that the pretrained model or the data set decides, keys of [lora] without adapters, and those
+/// have: sizes that the pretrained model or the data set decides, keys of [lora] without adapters, and keys
 /// of is_of_wsd with another schedule.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 

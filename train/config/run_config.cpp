@@ -18,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-// A limit above that of read_config_entries, so that a read of /dev/zero ends.
+// A limit, above the limit of read_config_entries, so that a read of /dev/zero ends.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
 // LLaMA 3's rope_original_max_position_embeddings.

@@ -83,15 +83,15 @@ struct LoraSection : LoraConfig {
 /// Each axis is a key. nullopt for fsdp is "auto": all ranks that the other axes leave.
 struct MeshSection : PerAxis<std::optional<int64_t>, true> {
   int64_t pipeline_stages_per_rank = 1;
-  std::optional<std::vector<int64_t>> pipeline_layers;  ///< of each stage; nullopt: "auto"
+  std::optional<std::vector<int64_t>> pipeline_layers;  ///< layers of each stage; nullopt: "auto"
   bool allow_tensor_across_nodes = false;
   std::optional<bool> overlap_tensor;  ///< nullopt: "auto"
   bool operator==(const MeshSection&) const = default;
 };
 
 struct DataSection {
-  std::string directory;                 ///< of the data set, or empty: `directories` is set
-  std::vector<std::string> directories;  ///< of several data sets
+  std::string directory;                 ///< the data set; empty: `directories` is set
+  std::vector<std::string> directories;  ///< several data sets
   /// Chances of each of `directories` to give a sequence, in any unit; empty: an epoch has all sequences.
   std::vector<double> weights;
   int64_t sequence_length = 0;
@@ -261,8 +261,8 @@ std::string fields_text(const ModelConfig& model);
 
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
 /// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run
-/// with a checkpoint, or a checkpoint, from whose weights a new run can begin. `allow_changes`: those with
-/// may_change_if_allowed are not refused.
+/// with a checkpoint, or a checkpoint, from whose weights a new run can begin. `allow_changes`:
+/// differences with may_change_if_allowed are not refused.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
                                                  bool has_weights = true, bool allow_changes = false);

@@ -116,7 +116,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
 void PredictionFile::append(const Prediction& prediction) {
   const std::string line = line_of(prediction, count());
   file_->append(line);
-  // Keeps the texts that the file has, not those given, because a resumed evaluation must give equal scores.
+  // Keeps the file's texts, not the given texts, because a resumed evaluation must give equal scores.
   predictions_.push_back(*parse_prediction(line, count()));
 }
 

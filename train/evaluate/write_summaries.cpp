@@ -24,7 +24,7 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
         write_dealt_texts(model, tokenizer, settings, std::min(at_once, end - first), [&](int64_t i) {
           return DocumentPrompt{stored_prompt(dataset, first + i, longest), first + i};
         });
-    // take() must agree on all ranks: ranks that went on would wait in the next gather for those that ended.
+    // take() must agree on all ranks, or some would wait in the next gather for ranks that ended.
     if (!take(first, written)) return;
   }
 }

@@ -19,7 +19,7 @@ namespace ripstop {
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
-/// `longest` tokens. The prompt's begin tokens and separator always stay; of a conversation, its end. Returns
+/// `longest` tokens. The prompt's begin tokens and separator always stay; in a conversation, its end. Returns
 /// the number of removed tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 

@@ -129,7 +129,7 @@ std::vector<EnergyMeter::Counter> EnergyMeter::rapl_counters(const fs::path& pow
   for (const Io::Entry& entry : zones) {
     if (!entry.name.starts_with(kPrefix)) continue;
     const fs::path zone = powercap / entry.name;
-    const size_t colon = entry.name.find(':', kPrefix.size());  // of a part: "intel-rapl:0:1"
+    const size_t colon = entry.name.find(':', kPrefix.size());  // in parts: "intel-rapl:0:1"
     std::string name = text(zone / "name");
     if (name.empty()) fail(ExitCode::kResources, "{}: is empty", (zone / "name").string());
     if (colon == std::string::npos ? !name.starts_with("package-") : name != "dram") continue;
@@ -140,7 +140,7 @@ std::vector<EnergyMeter::Counter> EnergyMeter::rapl_counters(const fs::path& pow
   return found;
 }
 
-// In microjoules.
+// Energy in microjoules.
 int64_t EnergyMeter::now(const Counter& counter) {
   if (counter.zone.empty()) return gpu_millijoules(counter.gpu) * 1000;
   const int64_t value = number(counter.zone / "energy_uj");

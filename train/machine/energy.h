@@ -41,7 +41,7 @@ EnergyShare energy_share(const std::vector<RankHost>& places,
 EnergyShare energy_share(MpiWorld& world, const std::vector<std::string>& gpus);
 
 /// Counts energy from the construction on. While there are counters, a thread reads them every few seconds,
-/// because those of RAPL wrap around.
+/// because the counters of RAPL wrap around.
 class EnergyMeter {
  public:
   static constexpr const char* kPowercap = "/sys/class/powercap";
@@ -114,8 +114,8 @@ struct NodePower {
   }
 };
 
-/// The power of each node since the meters were made, in the order of the nodes' lowest ranks. Waits until
-/// half a second is over if this rank has counters. Collective.
+/// The power of each node since the meters were made, in the order of the nodes' lowest ranks. If this rank
+/// has counters, waits until its meter is half a second old. Collective.
 std::vector<NodePower> power_of_nodes(MpiWorld& world, EnergyMeter& meter, bool has_gpus);
 
 /// "212.4 W of processors and memory over 1.3 s (package-0, package-0 dram)", or "not readable: ...".

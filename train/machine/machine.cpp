@@ -75,7 +75,7 @@ std::vector<fs::path> cgroup_folders(const std::string& name) {
 }
 
 void read_memory_limit(Machine& machine) {
-  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes a huge number if there is no limit
+  constexpr int64_t kNoLimit = int64_t{1} << 60;  // cgroup version 1 writes a huge number for "no limit"
   for (const fs::path& folder : cgroup_folders("memory")) {
     for (const auto& [limit_file, used_file] :
          {std::pair{"memory.max", "memory.current"},
@@ -231,7 +231,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
-  // Both count: the minute may be over, and the moment be an exception.
+  // The smaller counts: other programs may have ended, or run for a moment only.
   const double others = std::min(machine.load, static_cast<double>(machine.running - ranks_here));
   if (const auto idle = static_cast<double>(std::max<int64_t>(machine.cores - ranks_here * threads, 0));
       others > idle + 0.5)

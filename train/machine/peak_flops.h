@@ -24,7 +24,7 @@ struct DataSheet {
   std::string_view name;  ///< words that the device name must have as whole words
   double bfloat16;        ///< TFLOP/s on tensor cores, sums in float32, without sparsity
   double float32;  ///< TFLOP/s without tensor cores: model/kernels/cuda/gemm_plans.cpp does not use TF32
-  double memory;   ///< GB/s; of the card with the least, where cards of one name differ
+  double memory;   ///< GB/s; the least, where cards of one name differ
   double link;  ///< GB/s each way to the other GPUs of a node: NVLink, or PCIe x16 where cards have no more
 };
 /// `name`: CUDA's device name. Null if the table has no such GPU, and for cut-down models (MIG instances,

@@ -93,8 +93,8 @@ double measure_pairs(Communicator& group) {
   return best;
 }
 
-// Messages of rings, of which each rank is in one: one to the next rank of its ring, one from the rank
-// before. All rings move theirs at the same time, as they share the links.
+// The messages of a rank in its ring: one to the next rank, one from the rank before. All rings move messages
+// at the same time, as they share the links.
 class RingMessages {
  public:
   RingMessages(Communicator& all, Communicator& ring, const Device& device, int64_t bytes)
@@ -117,7 +117,7 @@ class RingMessages {
     constexpr double kSecondsEach = 0.05;
     std::vector<double> found;
     for (int rounds = kFewestRounds; std::ssize(found) < kRounds;) {
-      // A connection that was idle begins slowly, as no message of a step does.
+      // A connection that was idle begins slowly, unlike the messages of a step.
       start().wait();
       stream_.synchronize();
       // Without the barrier a rank that begins late would look like a slow link.

@@ -30,7 +30,7 @@ std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device);
 struct SlowRankFound {
   int64_t rank = 0;
   std::string what;  ///< "products", "memory", "links inside the node", "links between nodes"
-  double share = 0;  ///< its speed divided by the median rank's
+  double share = 0;  ///< the rank's speed divided by the median rank's
 };
 
 /// The slow ranks, in rank order. Pure.

@@ -49,7 +49,7 @@ struct Rates {
   std::string model;   ///< the processor's or GPU's name
   std::vector<std::string> hosts;
   int64_t ranks_per_node = 1;
-  int64_t threads = 1;  ///< of a rank
+  int64_t threads = 1;  ///< threads of a rank
   std::vector<KernelRate> kernels;
   double memory_bytes_per_second = 0;  ///< read and written; for kernels that are not in `kernels`
   double flops_per_second = 0;         ///< for products and attention that are not in `kernels`
@@ -75,10 +75,10 @@ struct Rates {
 std::string rates_document(const Rates& rates);
 
 /// Reads a file of rates_document(). Throws Error(kInputData), with what to run, if it is damaged, of another
-/// version, or has a rate that is none.
+/// version, or has an impossible rate.
 Rates read_rates(const std::filesystem::path& path);
 
-/// The rates of a GPU by its data sheet, of which a step reaches a part; nullopt if its name is not known or
+/// The rates of a GPU by its data sheet (a step reaches a part of them); nullopt if its name is not known or
 /// its sheet has no number for `compute`. Knows no link between nodes.
 std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute);
 

@@ -8,8 +8,8 @@ namespace ripstop {
 /// A rank below this share of the median speed is slow.
 inline constexpr double kSlowShare = 0.8;
 
-/// The middle one of `values`, of which there is one at least; of an even number the mean of the two in the
-/// middle. Pure.
+/// The median of `values`, which must not be empty: for an even number, the mean of the two in the middle.
+/// Pure.
 double median(std::vector<double> values);
 
 /// Each rate divided by the median of all rates above 0. A rate of 0 is unknown and gives 1. Pure.

@@ -20,7 +20,7 @@ enum class Series : uint8_t {
   kNorm,
   kSpeed,
   kUtilization,
-  kExposed,  ///< exposed communication of the first axis as a share of the step; then those of the other axes
+  kExposed,  ///< exposed communication of the first axis as a share of the step; then of the other axes
   kMemory = kExposed + kMeshAxes.size(),
 };
 /// Exposed communication of `axis` as a share of the step.
@@ -54,7 +54,7 @@ struct Column {
   double tokens = 0;  ///< tokens seen up to `step`
   double hours = 0;   ///< hours spent in steps and validations up to `step`
   std::array<Extent, kSeriesCount> values;
-  std::vector<SetExtents> sets;  ///< as many as there were numbers of; empty if the run has one data set
+  std::vector<SetExtents> sets;  ///< up to the last set with a number; empty if the run has one data set
 
   Extent& operator[](Series series) { return values[static_cast<size_t>(series)]; }
   const Extent& operator[](Series series) const { return values[static_cast<size_t>(series)]; }

@@ -69,7 +69,7 @@ PlanRequest request_of(const Sample& sample, DType compute, const Device& device
   return request;
 }
 
-// Trains a model of one layer, on each rank alone. Collective, for the ranks to begin steps together.
+// Trains a model of one layer on each rank alone. Collective, so that the ranks begin steps together.
 void time_kernels(Communicator& all, const Device& device, const PlanRequest& request, KernelTimes& times) {
   constexpr int64_t kSteps = 3;
   const ShardingOptions& sharding = request.step.sharding;
@@ -100,7 +100,7 @@ void time_kernels(Communicator& all, const Device& device, const PlanRequest& re
   times.stream = nullptr;
 }
 
-// The means over the ranks of `own` numbers, of which all ranks have as many. Collective.
+// The mean of each of the `own` numbers over the ranks. All ranks have equally many. Collective.
 std::vector<double> mean_of_ranks(Communicator& all, const std::vector<double>& own) {
   std::vector<double> sums(own.size());
   for (const std::vector<double>& theirs : lists_of_all_ranks(all, own))

@@ -43,9 +43,9 @@ struct MeshSearch {
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
 /// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would
 /// span nodes, unless config.mesh.allow_tensor_across_nodes is set. Without kept.pipeline, tries pipelines
-/// only if the rates of products are known, because percent lost and bytes sent have no common measure: those
-/// between nodes, of up to 16 ranks with one and with two stages, each of which lies inside a node. With it,
-/// keeps config.mesh.pipeline_stages_per_rank, too. target.ranks_per_node must be known. Returns at
+/// only if the rates of products are known, because percent lost and bytes sent have no common measure, and
+/// only on several nodes: of up to 16 ranks with one or two stages each, if a stage lies inside a node. With
+/// it, keeps config.mesh.pipeline_stages_per_rank, too. target.ranks_per_node must be known. Returns at
 /// most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
 /// unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,

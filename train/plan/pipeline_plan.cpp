@@ -54,7 +54,7 @@ double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t 
   const ShardingOptions& sharding = run.step.sharding;
   const auto all = static_cast<double>(run.model.num_hidden_layers);
   const double head = head_in_layers(run.model, sharding.sequence_length);
-  // In forwards of a layer. A backward takes two, and what it computes again.
+  // Times in forwards of a layer. A backward takes two, and what it computes again.
   const double total = training_flops_per_token(run.model, sharding.sequence_length).causal;
   const double again =
       recomputed_flops_per_token(run.model, sharding.sequence_length, sharding.recompute).causal;

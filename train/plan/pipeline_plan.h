@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// Settles the layers of each stage (ShardingOptions::stage_layers): mesh.pipeline_layers if the config has
-/// them for so many stages, else split_stages() with the share of targets in the data set. None without a
-/// pipeline. Throws like with_layers() and split_stages().
+/// them for this number of stages, else split_stages() with the share of targets in the data set. None
+/// without a pipeline. Throws like with_layers() and split_stages().
 void split_layers(const RunConfig& config, const RunTarget& target, ResolvedRun& run);
 
 /// The share of a step of `micro_batches` in which the ranks of the pipeline compute nothing: before their

@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// The checkpoint that run.continue_from names, with which a new run begins: of a run its newest. Empty
+/// The checkpoint with which run.continue_from begins a new run: if it names a run, the newest one. Empty
 /// without that key, and if run.directory has checkpoints of its own. Throws Error(kUsage) if it names no
 /// checkpoint, Error(kStorage) if the checkpoint is damaged or superseded.
 std::filesystem::path find_continued(Io& io, const RunConfig& config);

@@ -29,9 +29,9 @@ struct RankPlan {
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
-/// The micro-batches that a plan runs of `micro_batches`: all of few; of many so few that begin, middle and
-/// end are like those of all, and what it leaves out are so many times P micro-batches of the middle, with P
-/// stages in the pipeline. One stage: the first, a middle one and the last.
+/// The number of `micro_batches` that a plan runs. With P ranks in the pipeline: all up to 3 P; else 3 P and
+/// the remainder of `micro_batches` by P. Begin, middle and end are then as in the whole step, which has more
+/// groups of P like the group in the middle. One rank: the first, a middle one and the last.
 int64_t walked_micro_batches(const MeshSizes& mesh, int64_t micro_batches);
 
 /// The meta device on which a step is planned.
@@ -44,8 +44,8 @@ Device planned_device(const PlanRequest& request);
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks
-/// differ only by the replicated parameters in their shards; of a pipeline the first rank, the first with
-/// each other number of layers, and the last, because earlier ranks keep more micro-batches.
+/// differ only by the replicated parameters in their shards; in a pipeline the first rank, the first
+/// with each other number of layers, and the last, because earlier ranks keep more micro-batches.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// A stage of a pipeline.

@@ -136,8 +136,8 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   return step;
 }
 
-// Throws Error(kUsage) if two stages on each rank cannot compute the micro-batches. `sizes`: those that they
-// can.
+// Throws Error(kUsage) if two stages on each rank cannot compute the micro-batches. `sizes`: sizes that
+// they can.
 void require_whole_turns(const RunConfig& config, const ResolvedRun& run, const std::vector<int64_t>& sizes) {
   const int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.data_ranks());
   const int64_t size = config.train.micro_batch_sequences.value_or(sizes.empty() ? 1 : sizes.front());

@@ -29,7 +29,7 @@ struct ResolvedRun {
   /// Memory of the model that writes summaries, during a validation, in addition to `plan`.
   MemoryUse summaries_memory;
   SnapshotPlan snapshot;           ///< copies for saves while training goes on
-  std::optional<StepTime> time;    ///< of a step; nullopt: no rates are known, or none was asked for
+  std::optional<StepTime> time;    ///< time of a step; nullopt: not asked for, or no rates are known
   int64_t library_bytes = 0;       ///< device memory kept free for libraries
   std::vector<std::string> notes;  ///< decisions that differ from the config, and likely mistakes
 

@@ -36,7 +36,7 @@ std::string epochs_text(double epochs) {
 }
 
 // A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an
-// epoch, 70% of the run's, about 2.3 epochs". Weights of a resumed run are those of its coming sequences.
+// epoch, 70% of the run's, about 2.3 epochs". A resumed run shows shares of its coming sequences.
 void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
   const std::vector<double> shares = config.shares();
   for (size_t set = 0; set < data.sets.size(); ++set) {
@@ -123,7 +123,7 @@ bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& 
          on_cpu == (target.device == DeviceKind::kCpu);
 }
 
-// The speed of a run of `length`, which may go on from a checkpoint. `source`: of the rates.
+// The speed of a run of `length`, which may go on from a checkpoint. `source`: where the rates are from.
 RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
   std::string text = time.exposed_seconds > 0
                          ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))

@@ -29,7 +29,7 @@ struct RunTarget {
 
   /// The speeds of ranks; nullopt: not known, so plans tell no time.
   std::optional<Rates> rates = {};
-  StepRows rows = {};  ///< of the data set, for the time
+  StepRows rows = {};  ///< the data set's rows, for the time
 
   /// The time of a step; nullopt without rates.
   std::optional<StepTime> step_time(const PlanRequest& request) const {

@@ -13,7 +13,7 @@ namespace {
 int64_t members_of_node(const MeshSizes& mesh, const std::string& axis, int64_t size,
                         int64_t ranks_per_node) {
   if (ranks_per_node == 0) return size;
-  // Neighbours in mesh order share a node; those of a group are `stride` places apart.
+  // Neighbours in mesh order share a node; neighbours in a group are `stride` places apart.
   int64_t stride = 1;
   for (size_t a = kMeshAxes.size(); a-- > 0 && axis != to_string(kMeshAxes[a]);)
     stride *= axis == "world" ? 1 : mesh[kMeshAxes[a]];
@@ -61,7 +61,7 @@ class PlannedClock::GroupLink final : public PlannedLink {
   }
 
   PlannedClock& clock_;
-  std::array<double, 2> shares_;  // of the bytes that a rank sends: inside the node, between nodes
+  std::array<double, 2> shares_;  // shares of the bytes that a rank sends: inside the node, between nodes
 };
 
 PlannedClock::PlannedClock(const Rates& rates, const MeshSizes& mesh, int64_t ranks_per_node,
@@ -158,7 +158,7 @@ std::string StepTime::left_out_text() const {
 
 namespace {
 
-// Seconds, and those of them in which nothing was computed.
+// A duration, and the part of it in which nothing was computed.
 struct Span {
   double seconds = 0, exposed = 0;
   Span operator-(const Span& other) const { return {seconds - other.seconds, exposed - other.exposed}; }
@@ -169,8 +169,8 @@ struct Span {
 
 // The step of one stage, as if its neighbours never waited.
 struct StageTime {
-  Span all;            // of the step
-  double forward = 0;  // of a micro-batch; 0 in the last stage, whose backward follows at once
+  Span all;            // time of the step
+  double forward = 0;  // seconds of a micro-batch; 0 in the last stage, whose backward follows at once
   double backward = 0;
 };
 
@@ -250,7 +250,7 @@ class TimedStage {
   std::vector<Span> begun_;  // when each micro-batch begins, and the end
 };
 
-// The times of all stages, of which equal ones are timed once; of two on a rank each as if it were alone.
+// The times of all stages. Times equal stages once, and each of two on a rank as if it were alone.
 std::vector<StageTime> time_stages(PlanRequest request, PlannedClock& clock, const StepRows& rows) {
   ShardingOptions& sharding = request.step.sharding;
   sharding.stage_layers = stage_split(request.model, request.mesh, sharding).layers;
@@ -281,7 +281,7 @@ StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t 
   std::vector<double> forward, backward;
   const auto micro_batches = static_cast<double>(request.micro_batches);
   const auto ranks = static_cast<size_t>(request.mesh.pipeline);
-  std::vector<double> rest(ranks);  // what is no part of a micro-batch
+  std::vector<double> rest(ranks);  // time outside of micro-batches
   double computing = 0;             // the mean of ranks
   for (size_t s = 0; s < stages.size(); ++s) {
     const StageTime& stage = stages[s];

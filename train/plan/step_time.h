@@ -67,7 +67,7 @@ class PlannedClock final : public KernelObserver {
 };
 
 /// The rows of a run's batches: the share that has a target, and the rows of a document (the mean over rows;
-/// 0: those of a sequence).
+/// 0: the rows of a sequence).
 struct StepRows {
   double target_share = 1;
   int64_t document_rows = 0;
@@ -76,16 +76,16 @@ struct StepRows {
 struct StepTime {
   double seconds = 0;
   double exposed_seconds = 0;         ///< the part in which ranks wait for messages
-  std::vector<std::string> left_out;  ///< what counts as free, as no rate for it is known
+  std::vector<std::string> left_out;  ///< parts that count as free, because their rates are not known
 
   std::string left_out_text() const;  ///< ", without memory and messages between nodes"; "" if nothing is
 };
 
-/// The time of a step after the first, as the schedule of the step overlaps work and messages: the step's
-/// code on kMeta on one rank, all of which are alike. Of a pipeline, each different stage is timed so by
-/// itself, as if its neighbours never waited, and pipeline_timeline() puts their times together: messages
-/// between stages slow down nothing else, and exposed_seconds are a mean over the stages. Loading data takes
-/// no time. Takes milliseconds. Not collective.
+/// The time of a step after the first, with work and messages overlapped as in the step. Runs the step's code
+/// on kMeta for one rank, because all are alike. In a pipeline, times each different stage by itself, as if
+/// its neighbours never waited, and puts the times together by pipeline_timeline(): messages between stages
+/// slow down nothing else, and exposed_seconds are a mean over the stages. Loading data counts as free. Takes
+/// milliseconds. Not collective.
 StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t ranks_per_node,
                         const StepRows& rows = {});
 

@@ -29,7 +29,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .shares = config.data.shares()};
 }
 
-// The number of sequences in the first `epochs` epochs without weights; adds those that it counts to `data`.
+// The number of sequences in the first `epochs` epochs without weights; adds what it counts to `data`.
 // nullopt if goes_on() is false.
 std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets,
                                            const BatchLoaderOptions& options, int64_t epochs,

@@ -26,7 +26,7 @@ struct SetData : DataCounts {
   double epochs = 0;  ///< passes over the data in the whole run, expected ones if drawn by weights
 };
 
-/// The sums over all data sets. `kind` is that of the first; with weights there are no common epochs (0).
+/// The sums over all data sets. `kind` is the first set's; with weights there are no common epochs (0).
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< hashes of each data set's first PackPlan, with spaces between
@@ -37,8 +37,8 @@ struct TrainingData : SetData {
   std::vector<int64_t> sequences_before = {};
 };
 
-/// Opens train.h5 of the config's data sets. `tokenizer`: of the first. Throws Error(kInputData) for a set
-/// that was made with another tokenizer than its own, or than the first.
+/// Opens train.h5 of the config's data sets. `tokenizer`: the first set's. Throws Error(kInputData) for a
+/// set made with another tokenizer than now lies beside it, or than the first set.
 std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer);
 
 /// The first of `datasets` that has conversations; null if there is none.
@@ -72,7 +72,7 @@ bool count_run(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) if data.loss_on is a word for none of the sets, or unless each has_targets(), for
+/// Throws Error(kUsage) if data.loss_on applies to none of the sets, or unless each has_targets(), for
 /// conversations Error(kInputData). The hint names a long enough data.sequence_length.
 void require_targets(DataSets datasets, const RunConfig& config);
 

@@ -67,8 +67,8 @@ int64_t add_line(const std::string& place, std::string_view line, MetricsLog& lo
 // A line of a log, without its line end.
 struct LogLine {
   std::string_view text;
-  int64_t begin;  // its first byte in the file
-  int64_t step;   // of its event
+  int64_t begin;  // the line's place in the file
+  int64_t step;   // step of the event
 };
 
 // The lines of a log that begin at the bytes from `begin`, where a line begins, to before `end`.

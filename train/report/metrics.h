@@ -134,7 +134,7 @@ struct StartEvent {
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
   /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
   std::vector<ConfigDifference> changes;
-  std::optional<RunAccount> account;  ///< with all earlier starts; nullopt if the log lacks one's
+  std::optional<RunAccount> account;  ///< sum with all earlier starts; nullopt if one of them has none
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -188,12 +188,12 @@ struct StepMetrics {
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
-  std::optional<std::vector<SetStep>> sets = {};  ///< of each of several data sets
+  std::optional<std::vector<SetStep>> sets = {};  ///< each of several data sets
   double data_wait_seconds = 0;                   ///< rank 0's waits for the data loader
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
   /// The times from the program's start to the end of its first step; nullopt in later steps.
   std::optional<StartupSeconds> startup;
-  std::optional<RunAccount> account = {};  ///< as in StartEvent; in a step every ten seconds
+  std::optional<RunAccount> account = {};  ///< like StartEvent::account; in a step every ten seconds
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("tokens", self.tokens);
@@ -267,7 +267,7 @@ struct ValidationEvent {
     }
   };
   std::optional<std::vector<Sample>> samples;  ///< the first summaries; nullopt without generated texts
-  std::optional<std::vector<SetScores>> sets;  ///< of each of several data sets
+  std::optional<std::vector<SetScores>> sets;  ///< each of several data sets
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("loss", self.loss);
@@ -357,7 +357,7 @@ struct EndEvent {
   int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory
   int64_t resident_peak_bytes = 0;    ///< peak memory of rank 0's process
   double seconds = 0;                 ///< time since the program began
-  std::optional<RunAccount> account;  ///< as in StartEvent
+  std::optional<RunAccount> account;  ///< like StartEvent::account
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("exit_code", self.exit_code);
@@ -421,7 +421,7 @@ MetricsLog read_metrics(const std::filesystem::path& path);
 inline constexpr int64_t kWholeLogBytes = int64_t{16} << 20, kLogHeadBytes = int64_t{1} << 20,
                          kLogTailBytes = int64_t{8} << 20;
 
-/// Same as read_metrics(), but of a long log only the events of its head and tail, and between them the
+/// Same as read_metrics(), but reads of a long log only the events of its head and tail, and between them the
 /// starts from the steps `started_at`, in ascending order.
 MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<int64_t>& started_at);
 

@@ -7,9 +7,9 @@ namespace ripstop {
 /// Node-hours and energy that a run has used over all its starts, and the tokens that it has gained.
 struct RunAccount {
   double node_hours = 0;
-  int64_t tokens = 0;             ///< tokens of the run's steps; those of steps made again count once
-  std::optional<double> kwh;      ///< of processors, memory and used GPUs; nullopt: not readable on all nodes
-  std::optional<double> gpu_kwh;  ///< the GPUs' part of it; nullopt: no GPUs, or not readable on all nodes
+  int64_t tokens = 0;             ///< tokens of the run's steps; a step made again counts once
+  std::optional<double> kwh;      ///< processors, memory and used GPUs; nullopt: not readable on all nodes
+  std::optional<double> gpu_kwh;  ///< the GPUs' part of kwh; nullopt: no GPUs, or not readable on all nodes
 
   std::optional<double> tokens_per_kwh() const {
     return kwh.value_or(0) > 0 ? std::optional(static_cast<double>(tokens) / *kwh) : std::nullopt;

@@ -22,7 +22,7 @@ struct BarrierTimes {
   std::array<int64_t, 8> entered{}, left{};
 };
 
-/// The clock of a node beside that of rank 0's node. No rank leaves a barrier before all have entered it, so
+/// A node's clock beside the clock of rank 0's node. No rank leaves a barrier before all have entered it, so
 /// the node's clock is ahead by at least (last entry on the node) - (first exit on the other) and by at most
 /// (first exit on the node) - (last entry on the other). The offset is the middle of what all barriers leave,
 /// its error half the width. Between barriers before and after the steps the offset grows evenly.
@@ -72,7 +72,7 @@ void write_trace(Io& io, const std::filesystem::path& folder, const TraceFacts& 
                  const RangeRecorder& recorder, const NodeClock& clock);
 
 struct MergedTraces {
-  TraceFacts facts;                   ///< of the first rank; its clock error is the largest of all
+  TraceFacts facts;                   ///< facts of the first rank, with the largest clock error of all
   int64_t ranks = 0;                  ///< ranks in the merged file
   std::vector<std::string> problems;  ///< files that are missing or damaged, and left out
 };

@@ -38,11 +38,11 @@ class AccountWatch {
   const bool has_gpus_;
   EnergyMeter meter_;
   double nodes_ = 0;
-  Energy joules_;                         ///< of all ranks in this start, by the last gather()
-  double seconds_ = 0;                    ///< time of that on rank 0, since the construction
+  Energy joules_;                         ///< energy of all ranks in this start, by the last gather()
+  double seconds_ = 0;                    ///< time of that gather() on rank 0, since the construction
   int64_t steps_ = 0, window_steps_ = 1;  ///< steps since after_step() has read, and until it reads again
   bool is_read_ = false;
-  std::optional<RunAccount> before_;  ///< of the starts before this one
+  std::optional<RunAccount> before_;  ///< account of the starts before this one
   int64_t first_tokens_ = 0;          ///< tokens of the checkpoint with which run.continue_from began the run
 };
 

@@ -19,9 +19,9 @@ inline constexpr const char* kSamePretrainedHint = "make the same model.pretrain
 /// The config with every "auto" decided, and all inputs of the decisions, before the run allocates memory.
 struct DecidedRun : ResolvedRun {
   RunConfig config;                       ///< also has the end tokens of the pretrained model
-  Tokenizer tokenizer;                    ///< of the first data set
+  Tokenizer tokenizer;                    ///< the first data set's
   std::vector<TokenDataset> datasets;     ///< the training sets
-  std::vector<ValidationSet> validation;  ///< of each data set
+  std::vector<ValidationSet> validation;  ///< one for each data set
   Device device;
   RunTarget target;
   std::optional<PretrainedOrigin> pretrained;

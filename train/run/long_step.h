@@ -81,7 +81,7 @@ class LongStep {
   int64_t next_vote_ = 1;               ///< `done` at the next vote
   std::optional<int64_t> voted_after_;  ///< `done` at the begin of the vote under way
   const Stream host_{Device::cpu()};
-  std::vector<double> votes_;  ///< of all ranks; outlives vote_
+  std::vector<double> votes_;  ///< votes of all ranks; outlives vote_
   Pending vote_;
 };
 

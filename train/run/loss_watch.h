@@ -48,12 +48,12 @@ class LossWatch {
   static constexpr size_t kBlocks = 64;
   std::array<Block, kBlocks> blocks_ = {};
   size_t full_blocks_ = 0, block_steps_ = 16;
-  double sum_ = 0;  ///< of the losses after the last full block
+  double sum_ = 0;  ///< sum of the losses after the last full block
   size_t summed_ = 0;
   bool stalled_ = false;
   double stalled_loss_ = 0;
 
-  double log_sum_ = 0;  ///< of the norms after the last mean
+  double log_sum_ = 0;  ///< sum of the norms' logarithms after the last mean
   size_t norms_ = 0;
   double last_mean_ = 0, first_mean_ = 0;  ///< logarithms of the last mean, and of the mean before the growth
   int64_t grew_from_ = 0, mean_at_ = 0;    ///< last steps of these means; mean_at_ 0: there is no mean yet

@@ -93,7 +93,7 @@ std::string changed_text(const Words& gone, const Words& added) {
               hint);
 }
 
-// Refuses the data sets of `run`, whose hashes are `now`. `names`: of those that `began`.
+// Refuses the data sets of `run`, whose hashes are `now`. `names`: the sets with the hashes `began`.
 [[noreturn]] void refuse_sets(const Words& began, const Words& names, const Words& now,
                               const ResumingRun& run) {
   const DataSection& data = run.config.data;
@@ -116,7 +116,7 @@ std::string changed_text(const Words& gone, const Words& added) {
   throw Error(ExitCode::kUsage, changed_text(gone, added), hint);
 }
 
-// Refuses data sets that are not those of `saved`, in their order. `then`: the config's that saved it.
+// Refuses data sets that are not the sets of `saved` in their order. `then`: [data] of the saved config.
 void check_data(const CheckpointState& saved, const DataSection& then, const ResumingRun& run) {
   const Words began = words_of(saved.data_content_hash), names = then.all();
   const size_t places = saved.cursor.sets.size();

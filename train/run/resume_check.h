@@ -38,12 +38,12 @@ struct ResumingRun {
 /// for fewer steps than are done; and for check_decay(). kStorage: for a config that another version wrote,
 /// and for another order of the data.
 ///
-/// `data` is of run.datasets, null without; counts it by count_run() from `checkpoint` on, also before it
-/// refuses a config, if its sequences are those of the checkpoint.
+/// `data`: the sums over run.datasets, or null. If its order is the checkpoint's, counts it by count_run()
+/// from `checkpoint` on, even before it refuses a config.
 ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run, TrainingData* data);
 
 /// Notes for people: one for each difference, one if another mesh or micro-batch rounds
-/// differently, and one if other [generation] settings give other ROUGE scores. `step`: of the checkpoint.
+/// differently, and one if other [generation] settings give other ROUGE scores. `step`: the checkpoint's.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
 
 /// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"

@@ -96,7 +96,7 @@ std::string shortened(const std::vector<std::string>& texts) {
   return texts.size() > kShown ? fmt::format("{} and {} more", shown, texts.size() - kShown) : shown;
 }
 
-// Takes the windows after `since`. The log lists a rank until three windows in a row were normal: only those
+// Takes the windows after `since`. The log lists a rank until three windows in a row were normal: only ranks
 // below kSlowShare in the last window are slow now.
 void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStatus& status) {
   std::vector<std::string> hosts;
@@ -186,7 +186,7 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   const bool is_running = status.state == "running";
   status.account = last_account(log);
   if (!log.starts.empty()) {
-    // For a log without steps; otherwise the last step replaces status.step below.
+    // The step for a log without steps; otherwise the last step replaces status.step below.
     status.step = log.starts.back().step;
     status.steps = log.starts.back().steps;
     status.started_at = log.starts.front().time;

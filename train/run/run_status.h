@@ -32,7 +32,7 @@ struct RunStatus {
   std::optional<double> eta_seconds;         ///< time to the end; only while running
   std::optional<int64_t> newest_checkpoint;  ///< step of the newest checkpoint
   std::optional<int64_t> saving_step;        ///< step of the save under way; only while running
-  int64_t size_bytes = 0;                    ///< of all files in the directory, targets of links left out
+  int64_t size_bytes = 0;                    ///< all files in the directory; targets of links left out
   std::optional<double> started_at;          ///< time of the first start, in seconds since 1970
   std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only while running
   /// "rank 4 (n3) was slow at step 280, at 0.65 of the median speed": ranks that were slow since the last
@@ -45,9 +45,9 @@ struct RunStatus {
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
 };
 
-/// Reads the state only from the run's files, without MPI or the run's process. Of a long log reads head and
-/// tail (read_log_ends), and takes the best score between them from the newest checkpoint. Throws nothing: a
-/// run that cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
+/// Reads the state only from the run's files, without MPI or the run's process. Reads head and tail of a
+/// long log (read_log_ends), and takes the best score between them from the newest checkpoint. Throws
+/// nothing: a run that cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
 /// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing

@@ -84,7 +84,7 @@ class Trainer {
     std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
     std::vector<ConfigDifference> changes;         ///< StartEvent::changes
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
-    MetricsLog log;                                ///< of earlier starts, cut (read_log_ends); on rank 0
+    MetricsLog log;                                ///< log of earlier starts, cut (read_log_ends); on rank 0
   };
   struct StepWork {
     LoaderStep loaded;
@@ -192,8 +192,8 @@ class Trainer {
   int64_t skips_ = 0;        ///< failed steps since the last update: loss or gradient not finite
   CheckpointState updated_;  ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;    ///< this start found nothing to do
-  /// Whether this start begins the run with the checkpoint of another run. It saves that first, so that the
-  /// run does not need the other one.
+  /// Whether this start begins the run with the checkpoint of another run. It first saves a copy, so that
+  /// the run does not need the other run.
   bool continues_ = false;
   bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
   bool end_is_logged_ = false;

@@ -226,7 +226,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     state_.validations_since_best = 0;
   }
   if (!resumed) {
-    // Not from a checkpoint that could not be loaded.
+    // Counts from step 0, because no checkpoint was loaded.
     TrainingData data = *found.length.data;
     count_run(data, run_.datasets, run_.config, {});
     found.length = run_length(run_.config, run_, data);

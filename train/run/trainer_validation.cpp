@@ -27,7 +27,7 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 
 }  // namespace
 
-// Whether scores are means over the same data sets, by the same weights, as those in `saved`.
+// Whether scores are means over the same data sets, by the same weights, as the scores in `saved`.
 bool Trainer::validates_like(const CheckpointState& saved) const {
   const auto validated = words_in(saved.validation_content_hash);
   bool alike = parse_run_config(saved.config, "the checkpoint's config").data.draws_like(run_.config.data);

@@ -57,7 +57,7 @@ std::string sample_text(std::string text) {
   return JsonReader::Json::parse(text_of_json(text));
 }
 
-// `tokenizer`: of the data set beside `set`.file.
+// `tokenizer`: for the data set beside `set`.file.
 void open_validation_set(const RunConfig& config, const Tokenizer& tokenizer, ValidationSet& set) {
   // A missing file is no error, because the run can train without a validation.
   if (std::filesystem::exists(set.file)) set.dataset.emplace(set.file);

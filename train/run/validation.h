@@ -40,7 +40,7 @@ struct ValidationSet {
   std::optional<TokenDataset> dataset = {};
   std::filesystem::path file = {};  ///< validation.h5; empty if the config asks for no validation
   bool has_examples = false;
-  std::optional<Tokenizer> tokenizer = {};  ///< of the set, if it is not the run's first
+  std::optional<Tokenizer> tokenizer = {};  ///< the set's, if it is not the run's first set
   double weight = 1;                        ///< 1 without data.weights
   int64_t summaries = 0;                    ///< examples to summarize
 
@@ -51,7 +51,7 @@ struct ValidationSet {
 /// Whether any of `sets` is there.
 bool any_set(const std::vector<ValidationSet>& sets);
 
-/// Opens validation.h5 of each data set. `tokenizer`: of the first. Throws Error(kInputData) if a set was
+/// Opens validation.h5 of each data set. `tokenizer`: the first set's. Throws Error(kInputData) if a set was
 /// made with another tokenizer, and Error(kUsage) if summaries are to be scored and no set has summaries.
 ///
 /// generation.validate_examples are divided by the weights among the sets with summaries; the first of them

@@ -39,7 +39,7 @@ struct StepNumbers {
 };
 
 struct StepHooks {
-  /// StepBatches::gives_up; never, if it is empty.
+  /// StepBatches::gives_up; if empty, no step ends early.
   std::function<bool(int64_t done)> gives_up = {};
   /// The state of this rank's save. Called once, just after `stop_requested`.
   std::function<SaveWork()> save_work = {};

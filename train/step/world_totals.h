@@ -51,7 +51,7 @@ class WorldTotals {
   struct Sums {
     LossSum loss;
     double squared_norm = 0;
-    std::vector<double> set_loss;  ///< of each data set
+    std::vector<double> set_loss;  ///< loss of each data set
   };
   Sums read() const;
 

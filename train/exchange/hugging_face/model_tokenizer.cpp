@@ -102,8 +102,8 @@ std::string way_to_data(const TokenizerOwners& owners) {
   return fmt::format("ripstop prepare --tokenizer {} makes a data set for it", shell_word(own.string()));
 }
 
-// The number of pieces that `tokenizer` has after those of the model's tokenizer; 0 if its first pieces
-// are not the model's, or if the tokenizers begin texts with different tokens or give different ids.
+// The number of pieces that `tokenizer` has after the pieces of the model's tokenizer; 0 if its first
+// pieces are not the model's, or if the tokenizers begin texts with different tokens or give different ids.
 int64_t further_pieces(const TokenizerOwners& owners, const Tokenizer& tokenizer) {
   const fs::path own = tokenizer_directory(owners.model);
   if (!has_tokenizer(own)) return 0;

@@ -21,7 +21,7 @@ inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 /// The directory of an exported base, in commands that ripstop suggests.
 inline constexpr const char* kBaseExport = "exported-base";
 
-/// Parses `text`, an adapter_config.json that messages call `name`; the rank is above 0, the dropout that of
+/// Parses `text`, an adapter_config.json that messages call `name`; the rank is above 0, the dropout is for
 /// training. r, lora_alpha and target_modules must be given; other absent keys have the default of PEFT's
 /// LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not LoRA adapters or need
 /// something that ripstop does not compute: DoRA, a rank or scale for each matrix (rank_pattern,

@@ -45,8 +45,8 @@ struct TrainedModel {
 };
 
 /// The kind of examples that the run was trained on, by its log; for a copied checkpoint, by
-/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise kSummary. Of several data
-/// sets the kind of the first, or kConversation if that has running text and another has conversations.
+/// prepare.json of the data set; for an export, by ripstop_prompt.json. Otherwise kSummary. For several data
+/// sets, the kind of the first, or kConversation if that has running text and another has conversations.
 ExampleKind trained_kind(const TrainedModel& trained);
 
 /// `tokenizer` as the model of `run` reads conversations, if it reads documents in another way

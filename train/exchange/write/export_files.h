@@ -15,7 +15,7 @@ namespace ripstop {
 /// Python names of a tokenizer of transformers that makes the ids of Tokenizer::encode.
 struct PythonTokenizer {
   const char* class_name = "AutoTokenizer";
-  const char* options = "";  ///< of from_pretrained, behind the directory
+  const char* options = "";  ///< arguments of from_pretrained after the directory
 };
 
 /// The tokenizer of an export.

@@ -43,7 +43,7 @@ TemplateParts frame_of(const TrainedModel& trained, const TokenizerChoice& choic
   return PromptTemplate(tokenizer, prompt_template).frame();
 }
 
-// Sets what the card says of the prompt: of a chat template, the whole text around the document.
+// Sets what the card says of the prompt: with a chat template, the whole text around the document.
 void describe_prompt(const TrainedModel& trained, const std::string& prompt_template, bool asks,
                      ModelCard& card) {
   constexpr const char* kTurn = "{document}";
