@@ -55,6 +55,9 @@ fi
 # The noun comes first in a comment: other words make a reader go back.
 if found=$(awk 'FNR == 1 { before = 0 } { is = /^ *\/\/\/?/ } is && !before && /^ *\/\/\/? '"$no_noun"'[ ,:]/ { print FILENAME ":" FNR ": " $0 }
     { before = is }' "${sources[@]}" | grep .); then complain "a comment begins with its noun:" "$found"; fi
+if found=$(grep -nE '[^ /].* //(/<)? (of|its|it|that|those|as) |///? `[a-z_]+`: (of|those) ' "${sources[@]}" | grep -E '^(model|parallel|data|train)/'); then
+  complain "a comment behind code, or on a parameter, begins with its noun:" "$found"
+fi
 # If such a function fails, GoogleTest reports its tests as skipped, and ctest counts that as success.
 if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then
   complain "each test sets up what it needs in SetUp:" "$found"

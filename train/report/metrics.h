@@ -108,7 +108,7 @@ struct StartEvent {
   std::string git_commit;
   MeshSizes mesh = kMeshOfOne;
   std::vector<std::string> hosts;        ///< host of each rank
-  std::vector<int64_t> pipeline_layers;  ///< of each stage; empty without a pipeline
+  std::vector<int64_t> pipeline_layers;  ///< layers of each stage; empty without a pipeline
   /// These three are keys of [train] with the values after "auto" is decided.
   std::string recompute = "none";
   bool reshard_after_forward = true;
