@@ -18,7 +18,7 @@ template <>
 inline constexpr std::array<std::string_view, kSplits> kWords<Split> = {"train", "validation", "test"};
 
 /// kAuto: the file names and first lines decide. kJsonl: documents with summaries. kText: running text,
-/// without summaries. kMessages: conversations in JSON lines.
+/// without summaries. kMessages: conversations in JSON lines. How to add a kind: CONTRIBUTING.md.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic, kMessages };
 /// Values of --source.
 template <>

@@ -34,7 +34,7 @@ class LongWordError : public Error {
 };
 
 /// A loaded tokenizer: a SentencePiece model, or a tokenizer.json. Several threads may call const members at
-/// once.
+/// once. How to add a kind: CONTRIBUTING.md.
 class Tokenizer {
  public:
   /// Loads the file or directory `path` (read_tokenizer_files). `choice` overrides what the files beside it

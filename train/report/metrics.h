@@ -377,7 +377,7 @@ struct EndEvent {
 using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, ValidationEvent, SaveEvent,
                                   CheckpointEvent, WarningEvent, EndEvent>;
 
-/// A new file that has the events of metrics.jsonl in another form.
+/// A new file that has the events of metrics.jsonl in another form. How to add one: CONTRIBUTING.md.
 struct SecondLog {
   std::filesystem::path path;  ///< empty: there is no second log
   /// The bytes for an event; may be empty. `time`: when it happened, in seconds since 1970.
