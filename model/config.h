@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/core/number.h"
 #include "model/core/words.h"
 #include "model/recompute.h"
 
@@ -62,39 +63,39 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Calls `visit(name, value)` with each field of `config`, a ModelConfig that may be const. Each field is a
-/// key of [model]; manifests, config.json, `inspect` and the comparison of configs between ranks use this
-/// order.
+/// Calls `visit(name, value)`, or `visit(name, value, range)` if it is a number, with each field of `config`,
+/// a ModelConfig that may be const. Each field is a key of [model]; manifests, config.json, `inspect` and the
+/// comparison of configs between ranks use this order. In these ranges, products of sizes fit into 64 bits.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
-  visit("hidden_size", config.hidden_size);
-  visit("intermediate_size", config.intermediate_size);
-  visit("num_hidden_layers", config.num_hidden_layers);
-  visit("num_attention_heads", config.num_attention_heads);
-  visit("num_key_value_heads", config.num_key_value_heads);
-  visit("vocab_size", config.vocab_size);
-  visit("max_position_embeddings", config.max_position_embeddings);
-  visit("rms_norm_eps", config.rms_norm_eps);
-  visit("rope_theta", config.rope_theta);
+  visit("hidden_size", config.hidden_size, ValueRange{1, 1 << 20});
+  visit("intermediate_size", config.intermediate_size, ValueRange{1, 1 << 22});
+  visit("num_hidden_layers", config.num_hidden_layers, ValueRange{1, 1 << 12});
+  visit("num_attention_heads", config.num_attention_heads, ValueRange{1, 1 << 20});
+  visit("num_key_value_heads", config.num_key_value_heads, ValueRange{1, 1 << 20});
+  visit("vocab_size", config.vocab_size, ValueRange{1, 1 << 24});
+  visit("max_position_embeddings", config.max_position_embeddings, ValueRange{1, 1 << 30});
+  visit("rms_norm_eps", config.rms_norm_eps, ValueRange{0, 1, true});
+  visit("rope_theta", config.rope_theta, ValueRange{0, 1e12, true});
   visit("tie_word_embeddings", config.tie_word_embeddings);
-  visit("initializer_range", config.initializer_range);
-  visit("head_dim", config.head_dim);
+  visit("initializer_range", config.initializer_range, ValueRange{0, 10});
+  visit("head_dim", config.head_dim, ValueRange{0, 1 << 20});
   visit("attention_bias", config.attention_bias);
   visit("qk_norm", config.qk_norm);
-  visit("sliding_window", config.sliding_window);
+  visit("sliding_window", config.sliding_window, ValueRange{0, 1 << 30});
   visit("rope_type", config.rope_type);
-  visit("rope_factor", config.rope_factor);
-  visit("rope_low_freq_factor", config.rope_low_freq_factor);
-  visit("rope_high_freq_factor", config.rope_high_freq_factor);
-  visit("rope_original_max_position_embeddings", config.rope_original_max_position_embeddings);
+  visit("rope_factor", config.rope_factor, ValueRange{0, 1e6, true});
+  visit("rope_low_freq_factor", config.rope_low_freq_factor, ValueRange{0, 1e6, true});
+  visit("rope_high_freq_factor", config.rope_high_freq_factor, ValueRange{0, 1e6, true});
+  visit("rope_original_max_position_embeddings", config.rope_original_max_position_embeddings,
+        ValueRange{0, 1 << 30});
 }
 
 /// Throws Error(kUsage) for the first impossible value, with its key in the message. Impossible values are:
-/// - a size below 1, or too large for 64-bit counts of elements;
+/// - a number outside its range (for_each_field), or NaN;
 /// - without head_dim, a num_attention_heads that does not divide hidden_size; a num_key_value_heads that
 ///   does not divide num_attention_heads;
 /// - an odd head size (rotary embedding rotates pairs);
-/// - a constant that is not a finite number in its range;
 /// - a constant of rotary embedding that has no effect with the rope_type.
 void validate(const ModelConfig& config);
 

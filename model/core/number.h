@@ -1,10 +1,19 @@
 #pragma once
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 namespace ripstop {
+
+/// The numbers that a field or a config key may have.
+struct ValueRange {
+  double least = 0;
+  double most = std::numeric_limits<double>::infinity();
+  bool above_least = false;  ///< `least` itself is refused
+  bool below_most = false;   ///< `most` itself is refused
+};
 
 /// Returns nullopt if `text` is anything but one decimal integer that fits into 64 bits.
 inline std::optional<int64_t> parse_integer(std::string_view text) {

@@ -102,7 +102,9 @@ void body_fields(Fields& f, Manifest& manifest) {
     }
   });
   f.word("moments", manifest.moments, kMoments);
-  f.group("model", [&](auto& model) { for_each_field(state.model, model); });
+  f.group("model", [&](auto& model) {
+    for_each_field(state.model, [&](const char* name, auto& value, auto&&...) { model(name, value); });
+  });
   f.group("data", [&](auto& data) {
     data("content_hash", state.data_content_hash, kMostHashesBytes);
     data("tokenizer_sha256", state.tokenizer_sha256);

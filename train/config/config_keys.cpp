@@ -38,6 +38,17 @@ constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 
+// Starts the row of a number of ModelConfig.
+#define RIPSTOP_SIZE(name_) RIPSTOP_KEY(model, name_), .range = model_range(#name_)
+
+constexpr ValueRange model_range(std::string_view field) {
+  ValueRange found;
+  for_each_field(ModelConfig{}, [&](std::string_view name, const auto&, ValueRange range = {}) {
+    if (name == field) found = range;
+  });
+  return found;
+}
+
 // clang-format off
 const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(run, directory), .presence = Presence::kRequired, .may_change_on_resume = true,
@@ -74,41 +85,40 @@ const ConfigKey kKeys[] = {
      .doc = "`debug`, `15m`, `110m`, `smollm2-135m`, `qwen2.5-0.5b`, `qwen3-0.6b`, `tinyllama-1.1b`, `llama3.2-1b`, "
             "`llama2-7b`, `llama3.1-8b`, `llama2-13b` or `llama2-70b`. A size beside it wins.",
      .elsewhere = "model.flavor | model.name model_size config_name model_type"},
-    {RIPSTOP_KEY(model, hidden_size), .range = {1, 1 << 20}, .default_text = "preset's",
+    {RIPSTOP_SIZE(hidden_size), .default_text = "preset's",
      .doc = "Width of the residual stream.",
      .elsewhere = "hidden_size dim | d_model n_embd embed_dim embedding_dim"},
-    {RIPSTOP_KEY(model, intermediate_size), .range = {1, 1 << 22}, .default_text = "preset's",
+    {RIPSTOP_SIZE(intermediate_size), .default_text = "preset's",
      .doc = "Width of the feed-forward layer.",
      .elsewhere = "intermediate_size hidden_dim | ffn_dim d_ff ffn_hidden_size multiple_of ffn_dim_multiplier"},
-    {RIPSTOP_KEY(model, num_hidden_layers), .range = {1, 1 << 12}, .default_text = "preset's",
+    {RIPSTOP_SIZE(num_hidden_layers), .default_text = "preset's",
      .doc = "Number of blocks.",
      .elsewhere = "num_hidden_layers n_layers | num_layers layers n_layer"},
-    {RIPSTOP_KEY(model, num_attention_heads), .range = {1, 1 << 20}, .default_text = "preset's",
+    {RIPSTOP_SIZE(num_attention_heads), .default_text = "preset's",
      .doc = "Number of query heads; must divide `hidden_size` unless `head_dim` is given.",
      .elsewhere = "num_attention_heads n_heads | num_heads heads n_head"},
-    {RIPSTOP_KEY(model, num_key_value_heads), .range = {1, 1 << 20}, .default_text = "preset's, else the query heads",
+    {RIPSTOP_SIZE(num_key_value_heads), .default_text = "preset's, else the query heads",
      .doc = "Number of key-value heads; must divide the number of query heads.",
      .elsewhere = "num_key_value_heads n_kv_heads | kv_heads num_query_groups"},
-    {RIPSTOP_KEY(model, vocab_size), .range = {1, 1 << 24}, .default_text = "preset's, else the data set's",
+    {RIPSTOP_SIZE(vocab_size), .default_text = "preset's, else the data set's",
      .doc = "Number of token ids; at least as many as the data set's tokenizer has.",
      .elsewhere = "vocab_size | vocabulary_size n_vocab"},
-    {RIPSTOP_KEY(model, max_position_embeddings), .range = {1, 1 << 30},
-     .default_text = "preset's, else `data.sequence_length`", .unit = "tokens",
+    {RIPSTOP_SIZE(max_position_embeddings), .default_text = "preset's, else `data.sequence_length`", .unit = "tokens",
      .doc = "The longest sequence that the model is made for.",
      .elsewhere = "max_position_embeddings max_seq_len | n_ctx n_positions block_size context_length"},
-    {RIPSTOP_KEY(model, rms_norm_eps), .range = {0, 1, true},
+    {RIPSTOP_SIZE(rms_norm_eps),
      .doc = "Added to the mean square in RMSNorm.",
      .elsewhere = "rms_norm_eps norm_eps | layer_norm_eps"},
-    {RIPSTOP_KEY(model, rope_theta), .range = {0, 1e12, true},
+    {RIPSTOP_SIZE(rope_theta),
      .doc = "Base of the rotary embedding.",
      .elsewhere = "rope_theta | rotary_base rope_base"},
     {RIPSTOP_KEY(model, tie_word_embeddings), .default_text = "preset's, else `false`",
      .doc = "The head uses the embedding's weight.",
      .elsewhere = "tie_word_embeddings enable_weight_tying | tied tie_embeddings"},
-    {RIPSTOP_KEY(model, initializer_range), .range = {0, 10},
+    {RIPSTOP_SIZE(initializer_range),
      .doc = "Standard deviation of the initial weights; 0: 1 / sqrt(`hidden_size`).",
      .elsewhere = "initializer_range | init_std initializer_std"},
-    {RIPSTOP_KEY(model, head_dim), .range = {0, 1 << 20}, .default_text = "preset's, else `hidden_size` / `num_attention_heads`",
+    {RIPSTOP_SIZE(head_dim), .default_text = "preset's, else `hidden_size` / `num_attention_heads`",
      .doc = "Size of a head; 0: `hidden_size` / `num_attention_heads`.",
      .elsewhere = "head_dim | head_size kv_channels"},
     {RIPSTOP_KEY(model, attention_bias), .default_text = "preset's, else `\"none\"`",
@@ -117,23 +127,22 @@ const ConfigKey kKeys[] = {
     {RIPSTOP_KEY(model, qk_norm), .default_text = "preset's, else `false`",
      .doc = "RMSNorm of each head of queries and keys, before the rotation.",
      .elsewhere = "| qk_layernorm use_qk_norm"},
-    {RIPSTOP_KEY(model, sliding_window), .range = {0, 1 << 30}, .unit = "tokens",
+    {RIPSTOP_SIZE(sliding_window), .unit = "tokens",
      .doc = "Positions that a position sees, itself among them; 0: all before it. At least `data.sequence_length`: attention to a part of a sequence is not in this version.",
      .elsewhere = "sliding_window | window_size attention_window"},
     {RIPSTOP_KEY(model, rope_type), .default_text = "preset's, else `\"default\"`",
      .doc = "How the frequencies of the rotary embedding are scaled.",
      .elsewhere = "rope_type"},
-    {RIPSTOP_KEY(model, rope_factor), .range = {0, 1e6, true}, .default_text = "preset's, else `1.0`",
+    {RIPSTOP_SIZE(rope_factor), .default_text = "preset's, else `1.0`",
      .doc = "`linear`: all frequencies are divided by it; `llama3`: the low ones.",
      .elsewhere = "factor | rope_scaling_factor"},
-    {RIPSTOP_KEY(model, rope_low_freq_factor), .range = {0, 1e6, true},
+    {RIPSTOP_SIZE(rope_low_freq_factor),
      .doc = "`llama3`: a frequency that turns less often within `rope_original_max_position_embeddings` is low.",
      .elsewhere = "low_freq_factor"},
-    {RIPSTOP_KEY(model, rope_high_freq_factor), .range = {0, 1e6, true},
+    {RIPSTOP_SIZE(rope_high_freq_factor),
      .doc = "`llama3`: a frequency that turns more often is kept; frequencies between the two are divided by a part of the factor.",
      .elsewhere = "high_freq_factor"},
-    {RIPSTOP_KEY(model, rope_original_max_position_embeddings), .range = {0, 1 << 30},
-     .default_text = "preset's, else 8192 with `llama3`", .unit = "tokens",
+    {RIPSTOP_SIZE(rope_original_max_position_embeddings), .default_text = "preset's, else 8192 with `llama3`", .unit = "tokens",
      .doc = "`llama3`: the longest sequence before the context was extended; 0 with other types.",
      .elsewhere = "original_max_position_embeddings"},
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,13 +33,6 @@ using Field =
     std::variant<bool*, int64_t*, double*, std::string*, std::optional<int64_t>*, std::optional<bool>*,
                  std::optional<std::vector<int64_t>>*, std::array<double, 2>*, std::vector<int32_t>*,
                  std::vector<double>*, std::vector<std::string>*, ChoiceField, WordsField>;
-
-struct ValueRange {
-  double least = 0;
-  double most = std::numeric_limits<double>::infinity();
-  bool above_least = false;  ///< `least` itself is refused
-  bool below_most = false;   ///< `most` itself is refused
-};
 
 enum class Presence {
   kDefault,  ///< may be left out; the key then has its default

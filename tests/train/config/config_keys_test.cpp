@@ -47,7 +47,7 @@ TEST(ConfigKeys, EachFieldOfAModelIsAKey) {
   for (const ConfigKey& key : config_keys())
     if (key.section == "model" && key.presence == Presence::kDefault && key.name != "resize_vocabulary")
       keys.push_back(key.name);
-  for_each_field(ModelConfig(), [&](const char* name, const auto&) { fields.emplace_back(name); });
+  for_each_field(ModelConfig(), [&](const char* name, const auto&, auto&&...) { fields.emplace_back(name); });
   EXPECT_EQ(keys, fields);
 }
 

@@ -29,7 +29,7 @@ struct Family {
   AttentionBias bias_if_set;  // used if attention_bias is true
   bool qk_norm;
   bool has_window;        // every layer has the file's sliding_window
-  ModelConfig if_absent;  // values of absent keys; a size that is 0 here must be in the file (may_be_absent)
+  ModelConfig if_absent;  // values of absent keys; a size that is below its range must be in the file
 };
 
 // Source: transformers 5.24, models/*/configuration_*.py and modeling_*.py.
@@ -48,10 +48,6 @@ constexpr Family kFamilies[] = {
       .initializer_range = 0.02, .head_dim = 128, .sliding_window = 4096}},
 };
 // clang-format on
-
-bool may_be_absent(std::string_view field) {
-  return field == "head_dim" || field == "sliding_window" || field == "rope_original_max_position_embeddings";
-}
 
 std::string list_of(const char* Family::*name) {
   std::vector<const char*> names;
@@ -102,10 +98,10 @@ class PretrainedReader : public JsonReader {
     take_rotary();
     ModelConfig model = family_.if_absent;
     model.sliding_window = 0;  // take_family() has already written this default into json_
-    for_each_field(model, [&]<class T>(const char* name, T& value) {
+    for_each_field(model, [&]<class T>(const char* name, T& value, ValueRange range = {}) {
       if constexpr (std::is_same_v<T, int64_t>)
-        value =
-            value == 0 && !may_be_absent(name) ? integer(json_, name, 1, kMostSize) : size_or(name, value);
+        value = static_cast<double>(value) < range.least ? integer(json_, name, 1, kMostSize)
+                                                         : size_or(name, value);
       else if constexpr (std::is_same_v<T, bool>)
         value = flag_or(name, value);
       else if constexpr (HasWords<T>)
