@@ -8,7 +8,7 @@ synthetic   pretrained/untied_bf16 on pairs of ids that are in the file.
 stories     stories260K of ../shared/data/models on articles of ../shared/data/xsum, as its own tokenizer encodes them.
             The ids give the text, which is not ours to copy: the file has their checksum.
 
-tests/train/step/finetuning_ranks_test.cpp packs the pairs by the same rule; keep them alike. Examples share a sequence,
+tests/train/exchange/finetuning_ranks_test.cpp packs the pairs by the same rule; keep them alike. Examples share a sequence,
 positions restart with each, attention stays inside (a block-diagonal 4-D mask), and only the tokens of summaries count.
 The loss is divided by the targets of the whole step.
 """

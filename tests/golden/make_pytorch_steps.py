@@ -3,7 +3,7 @@
 
   python3 tests/golden/make_pytorch_steps.py tests/golden/pytorch_steps.json      (torch from PyPI, one minute)
 
-Weights, batches and schedule are rules that tests/train/parity_ranks_test.cpp states again; keep them alike.
+Weights, batches and schedule are rules that tests/train/step/parity_ranks_test.cpp states again; keep them alike.
 """
 import json
 import math
