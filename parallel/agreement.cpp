@@ -121,4 +121,10 @@ void do_and_agree(Communicator& world, FunctionRef<void()> body) {
   throw_first(world.all_gather_text(to_text(failure)));
 }
 
+void do_on_rank_0(Communicator& world, FunctionRef<void()> body) {
+  do_and_agree(world, [&] {
+    if (world.rank() == 0) body();
+  });
+}
+
 }  // namespace ripstop

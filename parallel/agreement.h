@@ -76,5 +76,17 @@ Error current_error();
 /// if all have the same error. An Error(kCommunication) of `body` is rethrown at once, because then other
 /// ranks cannot be asked. Use it for work of single ranks, such as making a directory on rank 0. Collective.
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
+/// do_and_agree() for work that rank 0 does alone. Collective.
+void do_on_rank_0(Communicator& world, FunctionRef<void()> body);
+/// Returns, on all ranks, the text or number that `body` returns on rank 0, as do_on_rank_0(). Collective.
+template <class Body>
+auto from_rank_0(Communicator& world, Body body) {
+  decltype(body()) result{};
+  do_on_rank_0(world, [&] { result = body(); });
+  if constexpr (std::is_same_v<decltype(result), std::string>)
+    return text_of_rank_0(world, result);
+  else
+    return of_rank_0(world, result);
+}
 
 }  // namespace ripstop

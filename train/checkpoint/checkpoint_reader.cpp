@@ -79,8 +79,7 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
   std::vector<ListedCheckpoint> listed;
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
+  do_on_rank_0(world, [&] {
     listed = list_checkpoints(io, directory);
     refuse_if_all_are_superseded(io, directory, listed);
   });

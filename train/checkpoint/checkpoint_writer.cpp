@@ -81,8 +81,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::filesystem::path attempt = directory_ / name;
   try {
     // The ranks agree after each stage, so that no rank writes into a directory that does not exist.
-    do_and_agree(world_, [&] {
-      if (!leads()) return;
+    do_on_rank_0(world_, [&] {
       make_directory(io_, directory_);
       // mkdir must fail if the directory exists, because two attempts must never write into one directory.
       if (io_.mkdir(attempt) != 0) fail_storage(attempt, "make the directory", errno);
@@ -263,9 +262,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     await_writers(*save_, seen);
     written = Clock::now();
     const Manifest manifest = collect(*save_, report.seconds);
-    do_and_agree(world_, [&] {
-      if (leads()) commit_attempt(*save_, manifest, report.warnings);
-    });
+    do_on_rank_0(world_, [&] { commit_attempt(*save_, manifest, report.warnings); });
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
     give_up(error, save_->attempt);
@@ -275,9 +272,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
   }
   const std::unique_ptr<Save> save = std::move(save_);
   // All ranks wait for rank 0: a slow rank 0 would seem dead in the next step's collectives.
-  do_and_agree(world_, [&] {
-    if (leads()) remove_old(*save, report);
-  });
+  do_on_rank_0(world_, [&] { remove_old(*save, report); });
   report.seconds += std::chrono::duration<double>(Clock::now() - written).count();
   return report;
 }

@@ -47,14 +47,11 @@ struct CheckedRun {
 
 // The vocabulary size of the data set; 0 if train.h5 does not exist. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
-  int64_t vocabulary = 0;
-  do_and_agree(world, [&] {
+  return from_rank_0(world, [&]() -> int64_t {
     const std::filesystem::path file = std::filesystem::path(config.data.first()) / "train.h5";
     std::error_code error;
-    if (world.rank() == 0 && std::filesystem::exists(file, error))
-      vocabulary = TokenDataset(file).header().vocabulary_size;
+    return std::filesystem::exists(file, error) ? TokenDataset(file).header().vocabulary_size : 0;
   });
-  return of_rank_0(world, vocabulary);
 }
 
 // Loads the config. Throws if programs or configs differ between ranks. Collective.

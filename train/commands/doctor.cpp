@@ -350,8 +350,8 @@ void print_for_people(const Report& report) {
 void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json) {
   Communicator& all = world.communicator();
   const bool leads = all.rank() == 0;
-  do_and_agree(all, [&] {
-    if (leads && output.has_parent_path() && !std::filesystem::is_directory(output.parent_path()))
+  do_on_rank_0(all, [&] {
+    if (output.has_parent_path() && !std::filesystem::is_directory(output.parent_path()))
       fail(ExitCode::kUsage, "--output {}: there is no folder {}", output.string(),
            output.parent_path().string());
   });
@@ -360,9 +360,7 @@ void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json
   if (leads) line.show("measuring rates for half a minute ...");
   const Rates rates = measure_rates(world, choose_device(DeviceChoice::kAuto, world, note));
   line.clear();
-  do_and_agree(all, [&] {
-    if (leads) write_whole_file(output, rates_document(rates));
-  });
+  do_on_rank_0(all, [&] { write_whole_file(output, rates_document(rates)); });
   if (leads && !json)
     print_out("\n{}: the rates of {} a node, {} each; ripstop plan CONFIG --rates {} tells time from them\n",
               output.string(), counted(rates.ranks_per_node, "rank"), counted(rates.threads, "thread"),

@@ -371,9 +371,8 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   std::optional<Output> output;
   const EvaluationSettings settings = settings_of(world.communicator(), given, subject, options);
   while_reading.reset();
-  do_and_agree(world.communicator(), [&] {
-    if (world.communicator().rank() == 0) open_output(given, subject, options, settings, output.emplace());
-  });
+  do_on_rank_0(world.communicator(),
+               [&] { open_output(given, subject, options, settings, output.emplace()); });
   LoadedModel model(io, world, subject.trained, options, device);
   if (output) say_which_data(given, subject);
   if (output && !given.json)

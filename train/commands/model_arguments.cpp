@@ -105,12 +105,10 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
 // settings_of_file of rank 0, on all ranks; empty if `path` is no Hugging Face model. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
-  std::string text;
-  do_and_agree(world, [&] {
-    if (world.rank() == 0 && is_pretrained_model(path))
-      text = fmt::format("{}", fmt::join(settings_of_file(path, own), "\n"));
-  });
-  std::istringstream lines(text_of_rank_0(world, text));
+  std::istringstream lines(from_rank_0(world, [&] {
+    if (!is_pretrained_model(path)) return std::string();
+    return fmt::format("{}", fmt::join(settings_of_file(path, own), "\n"));
+  }));
   std::vector<std::string> overrides;
   for (std::string line; std::getline(lines, line);) overrides.push_back(line);
   return overrides;
@@ -182,8 +180,7 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
 
 void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
                  bool writes_texts) {
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
+  do_on_rank_0(world, [&] {
     std::vector<std::string> notes = tokenizer.notes();
     std::ranges::move(trained.stored.notes(), std::back_inserter(notes));
     if (writes_texts) notes.push_back(ends_note(tokenizer, trained));

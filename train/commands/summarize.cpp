@@ -268,12 +268,10 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
   if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
   print_notes(world.communicator(), own, trained, /*writes_texts=*/true);
-  bool asks = false;  // by rank 0's word, because files may lie on its node alone
-  do_and_agree(world.communicator(), [&] {
-    if (world.communicator().rank() == 0)
-      asks = given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
+  // By rank 0's word, because files may lie on its node alone.
+  const bool asks = from_rank_0(world.communicator(), [&] {
+    return given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });
-  asks = of_rank_0(world.communicator(), asks);
   GenerationSettings& settings = trained.config.generation;
   const std::optional<Tokenizer> asked = question_tokenizer(trained.run, own, settings.eos_token_id);
   const Tokenizer& tokenizer = asks && asked ? *asked : own;
@@ -291,8 +289,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
              special.how_read());
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
-  do_and_agree(world.communicator(), [&] {
-    if (world.communicator().rank() != 0) return;
+  do_on_rank_0(world.communicator(), [&] {
     if (given.output != "-") {
       check_summary_file(given.output, given.force);
       output.emplace(given.output, given.force,

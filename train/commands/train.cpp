@@ -41,8 +41,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
   // The file's run.directory may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
+  do_on_rank_0(world, [&] {
     // Checks only that the data set is there: opening it later finds other mistakes.
     for (const std::string& data : config.data.all())
       if (std::string hint = hint_for_absent_set(config.data, data); !hint.empty())

@@ -22,9 +22,7 @@ namespace {
 std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Communicator& world) {
   if (config.model.pretrained.empty()) return std::nullopt;
   PretrainedOrigin origin;
-  do_and_agree(world, [&] {
-    if (world.rank() == 0) origin = find_pretrained_origin(posix_io(), config);
-  });
+  do_on_rank_0(world, [&] { origin = find_pretrained_origin(posix_io(), config); });
   origin.has_begun = of_rank_0(world, origin.has_begun);
   origin.directory = text_of_rank_0(world, origin.directory.string());
   return origin;
@@ -33,11 +31,7 @@ std::optional<PretrainedOrigin> pretrained_origin(const RunConfig& config, Commu
 // Collective.
 std::filesystem::path continued_checkpoint(const RunConfig& config, Communicator& world) {
   if (config.run.continue_from.empty()) return {};
-  std::string found;
-  do_and_agree(world, [&] {
-    if (world.rank() == 0) found = find_continued(posix_io(), config).string();
-  });
-  return text_of_rank_0(world, found);
+  return from_rank_0(world, [&] { return find_continued(posix_io(), config).string(); });
 }
 
 // Throws if ranks have decided differently, because they would hang in different collectives. Collective.

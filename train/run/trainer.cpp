@@ -87,8 +87,7 @@ ExitCode Trainer::train() {
   const ExitCode code = !stops || is_done() ? ExitCode::kOk : ExitCode::kRequeue;
   if (code == ExitCode::kRequeue && saves_->saved_step() <= first_step_) require_progress(first_step_);
   account_.gather();
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_) return;
+  do_on_rank_0(mesh_.world(), [&] {
     // Throws if lines still cannot be written, because a run whose log lacks lines is not done.
     directory_->metrics().sync();
     directory_->check_still_owned();

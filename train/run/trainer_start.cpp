@@ -51,8 +51,7 @@ bool Trainer::start() {
   enter(&StartupSeconds::weights);
   FirstWeights first = open_first_weights(found.notes);
   enter(&StartupSeconds::resume);
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_) return;
+  do_on_rank_0(mesh_.world(), [&] {
     open_directory();
     if (!options_.deadline) return;
     time_limit_.emplace(*options_.deadline, seconds_of_save(run_, found.length.checkpoint_bytes));
@@ -90,9 +89,7 @@ bool Trainer::start() {
   was_done_ = is_done();
   if (!was_done_) do_and_agree(mesh_.world(), [&] { found.kernel_plans = prepare_kernels(); });
   account_.gather();
-  do_and_agree(mesh_.world(), [&] {
-    if (leads_) announce(found);
-  });
+  do_on_rank_0(mesh_.world(), [&] { announce(found); });
   return true;
 }
 
@@ -105,8 +102,8 @@ bool Trainer::agree_to_stop() {
 // otherwise a job too short for the start would restart without end. Outside a job nothing is written.
 // Collective.
 void Trainer::end_start() {
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_ || directory_ || !Takeovers::is_in_job()) return;
+  do_on_rank_0(mesh_.world(), [&] {
+    if (directory_ || !Takeovers::is_in_job()) return;
     try {
       open_directory();
     } catch (const Error& error) {
@@ -118,9 +115,7 @@ void Trainer::end_start() {
   const bool has_directory = all_ranks(mesh_.world(), !leads_ || directory_);
   if (has_directory) {
     const int64_t newest = directory_ ? directory_->newest_step() : 0;
-    do_and_agree(mesh_.world(), [&] {
-      if (leads_) directory_->take_over(newest);
-    });
+    do_on_rank_0(mesh_.world(), [&] { directory_->take_over(newest); });
     require_progress(newest);
   }
   log_.say(
@@ -277,16 +272,11 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   // its start is no takeover, unless it must store changes. A run that begins has its changes in its config.
   state_.takeover = 0;
   // One rank decides: each has read a file that another start may be replacing.
-  if (of_rank_0(mesh_.world(), !is_done() || !found.changes.empty())) {
-    int64_t number = 0;
-    do_and_agree(mesh_.world(), [&] {
-      if (leads_)
-        number = continues_ ? directory_->take_over(0) : directory_->take_over(state_.step, found.changes);
+  if (of_rank_0(mesh_.world(), !is_done() || !found.changes.empty()))
+    state_.takeover = from_rank_0(mesh_.world(), [&] {
+      return continues_ ? directory_->take_over(0) : directory_->take_over(state_.step, found.changes);
     });
-    state_.takeover = of_rank_0(mesh_.world(), number);
-  }
-  do_and_agree(mesh_.world(), [&] {
-    if (!leads_) return;
+  do_on_rank_0(mesh_.world(), [&] {
     const std::filesystem::path metrics = run_.metrics_file();
     account_.resume(metrics, state_.tokens, state_.step == 0 || continues_);
     directory_->open_metrics(state_.step, continues_);

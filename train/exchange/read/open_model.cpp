@@ -219,13 +219,9 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
   // A run that trains may remove the checkpoint that was found: the next try finds a newer one.
   constexpr int kTries = 3;
   for (int tries = 1; !trained; ++tries) {
-    std::string found;
-    do_and_agree(world, [&] {
-      // Only rank 0 looks, because "latest" may change while a run trains: ranks could find different
-      // checkpoints.
-      if (world.rank() == 0) found = find_stored_model(io, path, which).string();
-    });
-    found = text_of_rank_0(world, found);
+    // Only rank 0 looks, because "latest" may change while a run trains: ranks could find different
+    // checkpoints.
+    const std::string found = from_rank_0(world, [&] { return find_stored_model(io, path, which).string(); });
     try {
       do_and_agree(world, [&] {
         StoredModel stored = open_stored_model(io, found, base);

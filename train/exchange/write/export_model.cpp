@@ -220,8 +220,7 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
   ExportReport report{.dtype = dtype, .tensors = std::ssize(layout.tensors()), .files = {}};
   std::optional<PartialDirectory> partial;  // on rank 0 only
   std::vector<CheckedFile> small;
-  do_and_agree(world, [&] {
-    if (world.rank() != 0) return;
+  do_on_rank_0(world, [&] {
     // Errors must come before the weights are written, which may take long.
     const SmallFiles files = small_files(io, trained, layout, options, report);
     partial.emplace(io, output, options.note);
