@@ -1,4 +1,4 @@
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -77,12 +77,9 @@ std::string take_text(const Json& object, const std::string& field, bool is_pair
     for (const auto& [name, value] : object.items()) names.push_back(name);
     std::string hint = "name the field: --document-field " + guess(names, kDocumentNames);
     if (is_pair) hint += " --summary-field " + guess(names, kSummaryNames);
-    const size_t more = names.size() - std::min(names.size(), kShownNames);
-    names.resize(names.size() - more);
     throw Error(ExitCode::kInputData,
-                fmt::format("{}:{}: field '{}' is missing; the line has {}{}", at.file, at.line, field,
-                            names.empty() ? "no fields" : fmt::format("{}", fmt::join(names, ", ")),
-                            more > 0 ? fmt::format(" and {} more", more) : ""),
+                fmt::format("{}:{}: field '{}' is missing; the line has {}", at.file, at.line, field,
+                            names.empty() ? "no fields" : some_of(names, kShownNames)),
                 hint);
   }
   if (found->is_null()) return "";

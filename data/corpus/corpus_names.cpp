@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 
 namespace ripstop {
 namespace {
@@ -236,13 +237,11 @@ std::vector<std::string> notes_on_splits(const CorpusSource& source) {
   }
   std::vector<std::string> notes;
   for (int split = 0; split <= kSplits; ++split) {
-    std::vector<std::string>& names = files.at(static_cast<size_t>(split));
+    const std::vector<std::string>& names = files.at(static_cast<size_t>(split));
     if (names.empty()) continue;
-    const size_t more = names.size() - std::min(names.size(), kShownOfSplit);
-    names.resize(names.size() - more);
     notes.push_back(fmt::format(
-        "{}: {}{}{}", to_string(split < kSplits ? static_cast<Split>(split) : Split::kTrain),
-        fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
+        "{}: {}{}", to_string(split < kSplits ? static_cast<Split>(split) : Split::kTrain),
+        some_of(names, kShownOfSplit),
         split < kSplits ? "" : ", as no word of the name says train, validation, dev, test or eval"));
   }
   return notes;
@@ -261,14 +260,12 @@ std::string why_no_data(const std::filesystem::path& path) {
 }
 
 std::string describe_passed_over(const std::vector<PassedOver>& files) {
-  std::string text;
-  for (size_t i = 0; i < std::min(files.size(), kShown); ++i) {
-    const std::string what = files[i].why.empty() ? foreign_format(files[i].path).what : files[i].why;
-    text += (i > 0 ? ", " : "") + files[i].path.filename().string();
-    if (!what.empty()) text += " (" + what + ")";
+  std::vector<std::string> texts;
+  for (const PassedOver& file : files) {
+    const std::string what = file.why.empty() ? foreign_format(file.path).what : file.why;
+    texts.push_back(file.path.filename().string() + (what.empty() ? "" : " (" + what + ")"));
   }
-  if (files.size() > kShown) text += fmt::format(" and {} more", files.size() - kShown);
-  return text;
+  return some_of(texts, kShown);
 }
 
 std::filesystem::path renamed_to_train(const std::filesystem::path& path) {

@@ -1,5 +1,8 @@
 #include "data/text/utf8.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstring>
 
 namespace ripstop {
@@ -94,6 +97,12 @@ std::string_view strip(std::string_view text) {
     text.remove_suffix(bytes);
   }
   return text;
+}
+
+std::string some_of(std::span<const std::string> names, size_t most) {
+  const size_t more = names.size() - std::min(names.size(), most);
+  return fmt::format("{}{}", fmt::join(names.first(names.size() - more), ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace ripstop

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,5 +43,8 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
+
+/// The first `most` of `names`: "a, b and 3 more"; "a, b" if there are no more.
+std::string some_of(std::span<const std::string> names, size_t most);
 
 }  // namespace ripstop

@@ -9,6 +9,7 @@
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/number.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -280,19 +281,16 @@ fs::path find_checkpoint(Io& io, const fs::path& path, const std::string& which)
 }
 
 std::string entries_in_the_way(Io& io, const fs::path& directory, std::span<const std::string_view> own) {
-  constexpr int kShown = 3;
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) return "";
-  int found = 0;
-  std::string names;
+  std::vector<std::string> names;
   for (const Io::Entry& entry : list_directory(io, directory)) {
     const bool is_folder = fs::is_directory(directory / entry.name, ignored);
     const auto begins = [&](std::string_view name) { return entry.name.starts_with(name); };
     if (std::ranges::any_of(own, begins) || !is_in_the_way(io, directory / entry.name, is_folder)) continue;
-    if (++found <= kShown)
-      names += fmt::format("{}{}{}", names.empty() ? "" : ", ", entry.name, is_folder ? "/" : "");
+    names.push_back(entry.name + (is_folder ? "/" : ""));
   }
-  return found > kShown ? fmt::format("{} and {} more", names, found - kShown) : names;
+  return some_of(names, 3);
 }
 
 }  // namespace ripstop

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "data/chat/conversation_json.h"
 #include "data/files/directory.h"
@@ -85,21 +86,19 @@ Json parse_object(std::string& line, const TextLines& lines) {
 
 // Throws an error with the names of the line's fields, and a hint on how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines, bool takes_turns) {
-  constexpr size_t kShown = 12;
-  std::string names, text;
-  size_t count = 0;
+  std::vector<std::string> names;
+  std::string text;
   for (const auto& [name, value] : object.items()) {
-    if (++count <= kShown) names += (count == 1 ? "" : ", ") + begin_of(name);
+    names.push_back(begin_of(name));
     // The hint guesses that the first string is the document, and skips names too long to show.
-    if (text.empty() && value.is_string() && name != "id" && name != "summary" && begin_of(name) == name)
+    if (text.empty() && value.is_string() && name != "id" && name != "summary" && names.back() == name)
       text = name;
   }
-  if (count > kShown) names += fmt::format(" and {} more", count - kShown);
   const std::string wanted = takes_turns ? "'messages', 'prompt' or 'document'" : "'document'";
   const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
   throw Error(ExitCode::kInputData,
               fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
-                          count == 0 ? "no fields" : names),
+                          names.empty() ? "no fields" : some_of(names, 12)),
               !takes_turns && has_conversation(object)
                   ? "conversations are for models that were trained on them"
                   : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <vector>
 
+#include "data/text/utf8.h"
 #include "train/page/chart.h"
 #include "train/page/html_text.h"
 #include "train/page/page_parts.h"
@@ -153,10 +155,9 @@ std::string curves(Runs runs) {
 }
 
 std::string head(Runs runs, const PageOptions& options) {
-  std::string names;
-  for (const RunRecord& run : runs.first(std::min<size_t>(runs.size(), 3)))
-    names += (names.empty() ? "" : ", ") + html(run.name, 60);
-  if (runs.size() > 3) names += fmt::format(" and {} more", runs.size() - 3);
+  std::vector<std::string> all;
+  for (const RunRecord& run : runs) all.push_back(html(run.name, 60));
+  const std::string names = some_of(all, 3);
   return fmt::format(
       "{}<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} - ripstop report</title>\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "

@@ -9,6 +9,7 @@
 
 #include "data/dataset/token_dataset.h"
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "train/page/chart.h"
 #include "train/page/html_text.h"
 #include "train/page/page_parts.h"
@@ -195,11 +196,8 @@ std::string hosts_text(const StartEvent& start) {
   std::vector<std::string> names = start.hosts;
   std::ranges::sort(names);
   names.erase(std::ranges::unique(names).begin(), names.end());
-  constexpr size_t kShown = 8;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    text += (i == 0 ? "" : ", ") + html(names[i], 60);
-  return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
+  for (std::string& name : names) name = html(name, 60);
+  return some_of(names, 8);
 }
 
 // A cell function for RunTable::row: `text` of the run's last start, "" without a start.

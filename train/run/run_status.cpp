@@ -1,7 +1,6 @@
 #include "train/run/run_status.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "data/files/directory.h"
+#include "data/text/utf8.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/takeovers.h"
@@ -88,17 +88,10 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
-// The first four, then "and 3 more".
-std::string shortened(const std::vector<std::string>& texts) {
-  constexpr size_t kShown = 4;
-  const std::string shown =
-      fmt::format("{}", fmt::join(std::span(texts).first(std::min(texts.size(), kShown)), ", "));
-  return texts.size() > kShown ? fmt::format("{} and {} more", shown, texts.size() - kShown) : shown;
-}
-
 // Takes the windows after `since`. The log lists a rank until three windows in a row were normal: only ranks
 // below kSlowShare in the last window are slow now.
 void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStatus& status) {
+  constexpr size_t kShown = 4;
   std::vector<std::string> hosts;
   std::set<int64_t> named;
   for (size_t i = windows.size(); i-- > 0 && windows[i].step > since;)
@@ -115,9 +108,9 @@ void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStat
     }
   status.exclude = exclude_option(hosts);
   if (!hosts.empty())
-    add_note(status, fmt::format("slow: {}; to leave them out of the job: {}", shortened(status.slow_ranks),
-                                 status.exclude));
-  add_note(status, shortened(status.were_slow));
+    add_note(status, fmt::format("slow: {}; to leave them out of the job: {}",
+                                 some_of(status.slow_ranks, kShown), status.exclude));
+  add_note(status, some_of(status.were_slow, kShown));
 }
 
 // The sizes of the files that can be seen; 0 for others.

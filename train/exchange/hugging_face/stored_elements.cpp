@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 
 namespace ripstop {
@@ -20,6 +21,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files of weights are little-endian");
 
 constexpr int64_t kBufferBytes = int64_t{4} << 20;
+constexpr size_t kMostNamed = 4;
 
 // float16 has 5 bits of exponent with bias 15, float32 has 8 with bias 127. A float32 with the fields of a
 // float16 is too small by the factor 2^(127 - 15), subnormal or not.
@@ -209,18 +211,9 @@ std::string inserted(const std::string& shorter, const std::string& longer) {
   return longer[at + more - 1] == '.' ? longer.substr(at, more) : "";
 }
 
-// "a, b, c, d and 12 more". `names` must not be empty.
-std::string some_of(const std::vector<std::string>& names) {
-  constexpr size_t kMostNamed = 4;
-  const size_t shown = std::min(names.size(), kMostNamed);
-  std::string text = fmt::format("{}", fmt::join(names.data(), names.data() + shown, ", "));
-  if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-  return text;
-}
-
 [[noreturn]] void refuse_missing(const std::filesystem::path& directory,
                                  const std::vector<std::string>& missing, const NamedTensors& found) {
-  std::string what = fmt::format("has no {}", some_of(missing));
+  std::string what = fmt::format("has no {}", some_of(missing, kMostNamed));
   if (!found.empty()) what += "; it has ";
   for (const auto& [other, tensor] : found) {
     const std::string more = inserted(missing.front(), other), less = inserted(other, missing.front());
@@ -353,7 +346,7 @@ void require_no_others(const std::filesystem::path& directory, const NamedTensor
   std::vector<std::string> names;
   for (const auto& [name, tensor] : unknown) names.push_back(name.substr(0, 100));
   if (!names.empty())
-    refuse_directory(directory, fmt::format("has tensors that {}: {}", others, some_of(names)));
+    refuse_directory(directory, fmt::format("has tensors that {}: {}", others, some_of(names, kMostNamed)));
 }
 
 std::vector<uint64_t> hash_bytes(const InputFile& file, int64_t begin, int64_t bytes, StreamHash& hash) {
