@@ -21,11 +21,6 @@ constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &
                                                                         {"reference", &Prediction::reference},
                                                                         {"document", &Prediction::document}};
 
-std::string read_if_present(const std::filesystem::path& path) {
-  constexpr int64_t kMostBytes = int64_t{8} << 30;  // a million documents of 8 KiB
-  return std::filesystem::exists(path) ? read_plain_file(path, kMostBytes, ExitCode::kStorage) : "";
-}
-
 // The hash that reveals changes that people made in an editor.
 std::string hash_of(const Prediction& prediction) {
   StreamHash hash;
@@ -79,12 +74,6 @@ std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Pred
 
 }  // namespace
 
-std::vector<Prediction> read_predictions(const std::filesystem::path& directory) {
-  std::vector<Prediction> predictions;
-  take_predictions(read_if_present(directory / kPredictionsFile), predictions);
-  return predictions;
-}
-
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most) {
   std::vector<Prediction> predictions;
   if (!std::filesystem::exists(directory / kPredictionsFile)) return predictions;
@@ -98,7 +87,9 @@ std::vector<Prediction> read_predictions(const std::filesystem::path& directory,
 }
 
 PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(directory / kPredictionsFile) {
-  const std::string text = read_if_present(path_);
+  constexpr int64_t kMostBytes = int64_t{8} << 30;  // a million documents of 8 KiB
+  std::string text;
+  if (std::filesystem::exists(path_)) text = read_plain_file(path_, kMostBytes, ExitCode::kStorage);
   const auto [kept_bytes, is_damaged] = take_predictions(text, predictions_);
   if (is_damaged)
     note_ = fmt::format(

@@ -48,10 +48,8 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The predictions that PredictionFile would keep; empty if the file is absent. Does not change the file.
-std::vector<Prediction> read_predictions(const std::filesystem::path& directory);
-
-/// The first `most` of these predictions. Reads no more of the file than their lines.
-std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most);
+/// The first `most` predictions that PredictionFile would keep; empty if the file is absent. Reads no more of
+/// the file than their lines, and does not change it.
+std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most = SIZE_MAX);
 
 }  // namespace ripstop
