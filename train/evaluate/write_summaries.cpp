@@ -14,8 +14,9 @@ constexpr int64_t kExamplesPerSlot = 4;
 
 }  // namespace
 
-void write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
-                     int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take) {
+bool write_summaries(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
+                     int64_t begin, int64_t end, const GenerationSettings& settings, TakeSummaries take,
+                     FunctionRef<bool()> stop_requested) {
   const int64_t longest = model.options().context - settings.max_new_tokens;
   const int64_t at_once = model.model().mesh().data_ranks() * model.options().slots * kExamplesPerSlot;
   for (int64_t first = begin; first < end; first += at_once) {
@@ -24,9 +25,10 @@ void write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
         write_dealt_texts(model, tokenizer, settings, std::min(at_once, end - first), [&](int64_t i) {
           return DocumentPrompt{stored_prompt(dataset, first + i, longest), first + i};
         });
-    // take() must agree on all ranks, or some would wait in the next gather for ranks that ended.
-    if (!take(first, written)) return;
+    take(first, written);
+    if (any_rank(model.model().mesh().world(), stop_requested())) return false;
   }
+  return true;
 }
 
 bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const Tokenizer& tokenizer,
@@ -36,8 +38,8 @@ bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const
   const int64_t begin = least_of_all_ranks(model.model().mesh().world(),
                                            file != nullptr ? std::min(file->count(), examples) : examples);
   report(begin, examples);
-  bool complete = true;
-  write_summaries(
+  int64_t done = begin;
+  const bool stopped = !write_summaries(
       model, dataset, tokenizer, begin, examples, settings,
       [&](int64_t first, const std::vector<WrittenText>& summaries) {
         if (file != nullptr) {
@@ -46,13 +48,11 @@ bool write_predictions(InferenceModel& model, const TokenDataset& dataset, const
             file->append({std::move(written[i].id), summaries[i].text, std::move(written[i].summary),
                           std::move(written[i].document), summaries[i].at_limit});
         }
-        const int64_t done = first + std::ssize(summaries);
+        done = first + std::ssize(summaries);
         report(done, examples);
-        const bool stops = least_of_all_ranks(model.model().mesh().world(), stop_requested() ? 0 : 1) == 0;
-        complete = done >= examples || !stops;
-        return complete;
-      });
-  return complete;
+      },
+      stop_requested);
+  return !stopped || done >= examples;
 }
 
 }  // namespace ripstop

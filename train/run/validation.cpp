@@ -8,7 +8,6 @@
 #include "data/dataset/dataset_directory.h"
 #include "data/text/json_reader.h"
 #include "data/text/utf8.h"
-#include "parallel/agreement.h"
 #include "train/evaluate/dataset_loss.h"
 #include "train/evaluate/write_summaries.h"
 #include "train/generate/write_texts.h"
@@ -206,22 +205,20 @@ bool Validation::summarize(InferenceModel& writer, const ValidationSet& set,
                            RougeMean& mean) {
   constexpr size_t kSamples = 3;
   const Tokenizer& tokenizer = set.tokenizer ? *set.tokenizer : tokenizer_;
-  bool stop_agreed = false;
-  write_summaries(writer, *set.dataset, tokenizer, 0, set.summaries, config_.generation,
-                  [&](int64_t first, const std::vector<WrittenText>& summaries) {
-                    const std::vector<ExampleText> written =
-                        checked_text(*set.dataset, tokenizer, first, std::ssize(summaries));
-                    for (size_t i = 0; i < summaries.size(); ++i) {
-                      mean.add(rouge(written[i].summary, summaries[i].text));
-                      if (scores.samples.size() < kSamples)
-                        scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i].text),
-                                                  sample_text(written[i].summary)});
-                    }
-                    report("summaries", first + std::ssize(summaries), set.summaries);
-                    stop_agreed = any_rank(mesh_.world(), stop_requested());
-                    return !stop_agreed;
-                  });
-  return !stop_agreed;
+  return write_summaries(
+      writer, *set.dataset, tokenizer, 0, set.summaries, config_.generation,
+      [&](int64_t first, const std::vector<WrittenText>& summaries) {
+        const std::vector<ExampleText> written =
+            checked_text(*set.dataset, tokenizer, first, std::ssize(summaries));
+        for (size_t i = 0; i < summaries.size(); ++i) {
+          mean.add(rouge(written[i].summary, summaries[i].text));
+          if (scores.samples.size() < kSamples)
+            scores.samples.push_back({sample_text(written[i].id), sample_text(summaries[i].text),
+                                      sample_text(written[i].summary)});
+        }
+        report("summaries", first + std::ssize(summaries), set.summaries);
+      },
+      stop_requested);
 }
 
 }  // namespace ripstop
