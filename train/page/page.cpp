@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <ctime>
 #include <vector>
 
 #include "data/text/utf8.h"
@@ -181,16 +179,8 @@ size_t columns_of_each(size_t runs) {
 }
 
 std::string time_text(double seconds, bool utc) {
-  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
-  if (!(std::abs(seconds) < kManySeconds)) return "?";
-  const auto whole = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  utc ? ::gmtime_r(&whole, &parts) : ::localtime_r(&whole, &parts);
-  char text[64] = {}, zone[16] = {};
-  std::strftime(text, sizeof text, "%FT%R", &parts);
-  std::strftime(zone, sizeof zone, "%z", &parts);
-  const std::string_view offset = zone;
-  return fmt::format("{}{}:{}", text, offset.substr(0, 3), offset.size() > 3 ? offset.substr(3) : "00");
+  std::string text = clock_text(seconds, "%FT%R%z", utc);
+  return text == "?" ? text : text.insert(text.size() - 2, ":");  // +0100 becomes +01:00
 }
 
 std::string page(Runs runs, const PageOptions& options) {

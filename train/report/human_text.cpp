@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <limits>
@@ -35,6 +36,17 @@ std::string duration_text(double seconds) {
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   if (whole < 86400) return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
   return fmt::format("{}d{:02}h", whole / 86400, whole % 86400 / 3600);
+}
+
+std::string clock_text(double time, const char* format, bool utc) {
+  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
+  if (!(std::abs(time) < kManySeconds)) return "?";
+  const auto seconds = static_cast<std::time_t>(time);
+  std::tm parts{};
+  utc ? ::gmtime_r(&seconds, &parts) : ::localtime_r(&seconds, &parts);
+  char text[64] = {};
+  std::strftime(text, sizeof text, format, &parts);
+  return text;
 }
 
 std::string bytes_text(int64_t bytes) {

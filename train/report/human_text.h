@@ -14,6 +14,10 @@ struct StepMetrics;
 /// "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above 1e10.
 std::string duration_text(double seconds);
 
+/// `time`, in seconds since 1970, in the local time zone or in UTC: "2026-11-23 05:35:00 UTC". `format` is
+/// that of strftime(). "?" unless |time| < 1e11.
+std::string clock_text(double time, const char* format = "%F %T %Z", bool utc = false);
+
 /// "512 B", "61.3 MiB", "64.0 GiB".
 std::string bytes_text(int64_t bytes);
 

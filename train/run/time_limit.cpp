@@ -1,7 +1,6 @@
 #include "train/run/time_limit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 
 #include "data/process/child_process.h"
@@ -126,17 +125,6 @@ double LookIntervals::look() {
   if (last_) longest_ = std::max(longest_, now - *last_);
   last_ = now;
   return longest_;
-}
-
-std::string clock_text(double time) {
-  constexpr double kManySeconds = 1e11;  // a time in a file may be any number; these are 3,000 years
-  if (!(std::abs(time) < kManySeconds)) return "?";
-  const auto seconds = static_cast<std::time_t>(time);
-  std::tm local{};
-  ::localtime_r(&seconds, &local);
-  char text[64] = {};
-  std::strftime(text, sizeof text, "%F %T %Z", &local);
-  return text;
 }
 
 }  // namespace ripstop

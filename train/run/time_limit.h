@@ -75,7 +75,4 @@ class LookIntervals {
   double longest_ = 0;
 };
 
-/// The text of `time` (seconds since 1970) in the local time zone: "2026-11-23 05:35:00 UTC".
-std::string clock_text(double time);
-
 }  // namespace ripstop

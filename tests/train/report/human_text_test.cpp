@@ -18,6 +18,7 @@ TEST(HumanText, DurationsAndSizes) {
   EXPECT_EQ(duration_text(86400 * 2 + 4 * 3600), "2d04h");
   EXPECT_EQ(duration_text(-1), "?");
   EXPECT_EQ(duration_text(std::nan("")), "?");
+  EXPECT_EQ(clock_text(1e300), "?");
   EXPECT_EQ(bytes_text(512), "512 B");
   EXPECT_EQ(bytes_text(int64_t{64} << 30), "64.0 GiB");
   EXPECT_EQ(bytes_text(10737418), "10.2 MiB");
