@@ -224,11 +224,9 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
               hint);
 }
 
-std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
-                                            int64_t keep, std::optional<int64_t> best_step,
-                                            std::vector<std::string>& warnings) {
-  std::vector<int64_t> removed;
-  if (keep == 0) return removed;
+void remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step, int64_t keep,
+                            std::optional<int64_t> best_step, std::vector<std::string>& warnings) {
+  if (keep == 0) return;
   try {
     const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory);
     // Superseded checkpoints are kept by the same rule as whole ones: takeovers.json alone is no reason to
@@ -242,7 +240,6 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
       // Skips damaged checkpoints, which people may want to look at.
       if (is_kept(at->step) || (!at->manifest && !at->is_superseded)) continue;
-      removed.push_back(at->step);
       remove_checkpoint(io, at->directory, at->step, warnings);
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
@@ -255,7 +252,6 @@ std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path&
   } catch (const Error& error) {
     warnings.push_back(fmt::format("old checkpoints were not removed: {}", error.what()));
   }
-  return removed;
 }
 
 }  // namespace ripstop

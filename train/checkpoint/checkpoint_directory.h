@@ -77,9 +77,8 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
 /// Deletes old checkpoints after `step` was saved; none if `keep` is 0. Keeps the newest `keep` whole
 /// checkpoints up to `step`, the checkpoint of `best_step`, newer checkpoints, and damaged and unreadable
 /// ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones of `step`,
-/// with a text in `warnings` for each. Returns the deleted steps. A failure becomes a text in `warnings`.
-std::vector<int64_t> remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step,
-                                            int64_t keep, std::optional<int64_t> best_step,
-                                            std::vector<std::string>& warnings);
+/// with a text in `warnings` for each. A failure becomes a text in `warnings`.
+void remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step, int64_t keep,
+                            std::optional<int64_t> best_step, std::vector<std::string>& warnings);
 
 }  // namespace ripstop

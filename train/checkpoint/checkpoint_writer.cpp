@@ -249,14 +249,13 @@ void CheckpointWriter::remove_old(const Save& save, SaveReport& report) {
   }
   std::optional<int64_t> best;
   if (save.state.best) best = save.state.best->step;
-  report.removed =
-      remove_old_checkpoints(io_, directory_, save.state.step, save.policy.keep, best, report.warnings);
+  remove_old_checkpoints(io_, directory_, save.state.step, save.policy.keep, best, report.warnings);
 }
 
 SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
   RIPSTOP_CHECK(has_begun(), "no save was begun");
   const CheckpointState state = save_->state;
-  SaveReport report{.directory = directory_ / step_directory_name(state.step), .removed = {}, .warnings = {}};
+  SaveReport report{.directory = directory_ / step_directory_name(state.step), .warnings = {}};
   Clock::time_point written;
   try {
     await_writers(*save_, seen);

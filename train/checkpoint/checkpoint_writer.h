@@ -47,7 +47,6 @@ struct SaveReport {
   std::filesystem::path directory;
   int64_t bytes = 0;
   double seconds = 0;                 ///< time from begin() until the last rank has written, plus the commit
-  std::vector<int64_t> removed;       ///< steps whose checkpoints were deleted
   std::vector<std::string> warnings;  ///< failures after the commit: texts for the log
 };
 

@@ -70,7 +70,6 @@ TEST_F(CheckpointDirectoryTest, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(whole(), (Steps{1, 2, 3}));
   save(4, 2, BestSoFar{"loss", 3, 1});
   EXPECT_EQ(whole(), (Steps{1, 3, 4}));
-  EXPECT_EQ(report_.removed, (Steps{2}));
   save(5, 2, BestSoFar{"loss", 2, 5});
   EXPECT_EQ(whole(), (Steps{4, 5}));
   save(6, 0);
@@ -202,12 +201,12 @@ TEST_F(CheckpointDirectoryTest, OneOfAnEarlierFormatIsRefusedAndNeverPassedOver)
     EXPECT_HAS(error->what(), "step_00000002/manifest.json: was written by an older ripstop");
     EXPECT_HAS(error->hint(), "go on with the version that wrote it: ripstop ");
   }
-  for (const int64_t step : {1, 2, 3})
-    EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
   EXPECT_EQ(find_checkpoint(io_, path(), "latest").filename(), "step_00000002");
   EXPECT_EQ(find_checkpoint(io_, path(), "best").filename(), "step_00000002");
   std::vector<std::string> warnings;
-  EXPECT_TRUE(remove_old_checkpoints(io_, path(), 3, 1, {}, warnings).empty());
+  remove_old_checkpoints(io_, path(), 3, 1, {}, warnings);
+  for (const int64_t step : {1, 2, 3})
+    EXPECT_TRUE(std::filesystem::exists(path() / step_directory_name(step)));
 }
 
 TEST_F(CheckpointDirectoryTest, AcceptMayRefuse) {
@@ -366,7 +365,6 @@ TEST_F(LinkedCheckpointTest, DeletingAndReplacingLeaveTheArchiveAlone) {
   for (int64_t step = 1; step <= 3; ++step) archive(step);
   prepare_checkpoint_directory(io_, path());
   save(3, 2);  // replaces the link of step 3, and deletes that of step 1
-  EXPECT_EQ(report_.removed, (Steps{1}));
   EXPECT_TRUE(report_.warnings.empty());
   EXPECT_EQ(whole(), (Steps{2, 3}));
   EXPECT_FALSE(std::filesystem::is_symlink(path() / "step_00000003"));
