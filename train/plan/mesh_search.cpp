@@ -18,7 +18,6 @@ namespace {
 
 // Ranks of a pipeline that the search tries. More are idle for too long.
 constexpr int64_t kMostPipeline = 16;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 // A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
 class SearchedMesh {
@@ -28,21 +27,11 @@ class SearchedMesh {
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
   // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size(): no size fits.
-  // First tries `size` (the result on a similar mesh) and a neighbouring size, then bisects.
-  size_t first_that_fits(int64_t size) {
+  size_t first_that_fits() {
     if (!target_.device_memory_bytes) return 0;
-    size_t low = 0, high = sizes_.size();  // sizes before `low` do not fit, sizes from `high` on do
-    size_t index = 0;
-    while (index + 1 < sizes_.size() && sizes_[index] > size) ++index;
-    for (int tries = 0; low < high; ++tries) {
-      if (tries == 1) index = high == index ? high - 1 : low;
-      if (tries > 1) index = low + (high - low) / 2;
-      if (planned(index).fits(target_))
-        high = index;
-      else
-        low = index + 1;
-    }
-    return high;
+    const auto all = std::views::iota(size_t{0}, sizes_.size());
+    const auto is_too_large = [&](size_t index) { return !planned(index).fits(target_); };
+    return static_cast<size_t>(std::ranges::partition_point(all, is_too_large) - all.begin());
   }
 
   const ResolvedRun& planned(size_t index) {
@@ -97,7 +86,6 @@ class Search {
  public:
   Search(const RunConfig& config, const RunTarget& target, const KeptSizes& kept)
       : config_(config), target_(target), unplanned_(unplanned_run(config, target)) {
-    for (const Recompute recompute : kRecomputes) largest_[recompute] = kMost;
     for (const int64_t tensor : tensor_axis_sizes(unplanned_.model)) {
       if (target.ranks % tensor != 0 || !tensor_groups_fit_nodes(config, target, tensor)) continue;
       for (const int64_t pipeline : divisors(target.ranks / tensor)) {
@@ -162,9 +150,7 @@ class Search {
   // fit; they come first in `sizes`.
   size_t add(const ResolvedRun& run, const std::vector<int64_t>& sizes) {
     SearchedMesh& searched = meshes_.emplace_back(config_, target_, run, sizes);
-    int64_t& largest = largest_[run.step.sharding.recompute];
-    const size_t first = searched.first_that_fits(largest);
-    largest = first < sizes.size() ? sizes[first] : 0;
+    const size_t first = searched.first_that_fits();
     fitting_ += static_cast<int64_t>(sizes.size() - first);
     std::map<int64_t, Ladder> by_percent;
     for (size_t i = first; i < sizes.size(); ++i) {
@@ -205,7 +191,7 @@ class Search {
 
   // The best ladder in the order of MeshSearch::rows. `ladders` must not be empty.
   Ladder& best_of(std::vector<Ladder>& ladders) const {
-    int64_t between = kMost, total = kMost;
+    int64_t between = std::numeric_limits<int64_t>::max(), total = between;
     for (const Ladder& ladder : ladders) between = std::min(between, sent(ladder).between_nodes);
     const auto few_between = [&](const Ladder& ladder) {
       return sent(ladder).between_nodes <= at_most_as_few(between);
@@ -226,7 +212,6 @@ class Search {
   std::list<SearchedMesh> meshes_;                  // ladders point into the list
   std::map<int64_t, std::vector<Ladder>> ladders_;  // by lost_percent
   int64_t fitting_ = 0;
-  std::map<Recompute, int64_t> largest_;  // largest micro-batch that fit on the previous mesh
 };
 
 }  // namespace
