@@ -31,17 +31,13 @@ MeshSizes inference_mesh(MpiWorld& world, const ModelConfig& config, const Infer
                 "use nodes of one kind");
   const int64_t share =
       std::max<int64_t>(free_memory_of_rank_bytes(world, device) - library_bytes(device.kind), 0);
-  const int64_t weights = parameter_count(config) * element_bytes(options.compute);
   std::string needs;
   // Takes the smallest tensor axis that fits, because more replicas write more summaries at once.
   for (const int64_t tensor : tensor_axis_sizes(config)) {
     if (all.size() % tensor != 0) continue;
     const MeshSizes mesh{.replicate = all.size() / tensor, .fsdp = 1, .tensor = tensor};
-    int64_t bytes = weights / tensor;
-    // Plans only if the weights alone fit, because a plan takes milliseconds for each mesh.
-    if (bytes <= share)
-      bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
-              4 * largest_unit(config, tensor);
+    const int64_t bytes = plan_inference(config, options, mesh, {}, device.kind).memory.total() +
+                          4 * largest_unit(config, tensor);
     if (bytes <= share) return mesh;
     needs += fmt::format("{}{} on tensor {}", needs.empty() ? "" : ", ", bytes_text(bytes), tensor);
   }
