@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string_view>
 
 #include "data/process/shell_word.h"
@@ -105,13 +104,12 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
 // settings_of_file of rank 0, on all ranks; empty if `path` is no Hugging Face model. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
-  std::istringstream lines(from_rank_0(world, [&] {
+  const std::string text = from_rank_0(world, [&] {
     if (!is_pretrained_model(path)) return std::string();
     return fmt::format("{}", fmt::join(settings_of_file(path, own), "\n"));
-  }));
-  std::vector<std::string> overrides;
-  for (std::string line; std::getline(lines, line);) overrides.push_back(line);
-  return overrides;
+  });
+  const std::vector<std::string_view> lines = words_in(text, "\n");
+  return {lines.begin(), lines.end()};
 }
 
 // A note on the end tokens in a Hugging Face model's files; "" if they name none or only the EOS of

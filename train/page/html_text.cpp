@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/text/utf8.h"
+#include "train/config/config_keys.h"
 #include "train/evaluate/rouge.h"
 
 namespace ripstop {
@@ -50,12 +51,8 @@ struct Word {
 
 std::vector<Word> words_of(std::string_view text) {
   std::vector<Word> words;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of(" \n\t\r", at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    if (!word.empty()) words.push_back({word, fmt::format("{}", fmt::join(rouge_words(word), " "))});
-    at = end + 1;
-  }
+  for (const std::string_view word : words_in(text, " \n\t\r"))
+    words.push_back({word, fmt::format("{}", fmt::join(rouge_words(word), " "))});
   return words;
 }
 
