@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <ranges>
 #include <variant>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
 #include "data/text/text_lines.h"
+#include "data/text/utf8.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/report/human_text.h"
@@ -217,15 +218,12 @@ void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRec
     });
   std::ranges::stable_sort(run.evaluations, {}, &EvaluationRecord::step);
   if (!with_texts) return;
-  std::vector<const EvaluationRecord*> best_last;
-  for (const EvaluationRecord& each : run.evaluations) best_last.push_back(&each);
-  std::ranges::stable_sort(best_last, {}, [](const EvaluationRecord* each) {
-    return std::pair(each->split == "test", each->step);
-  });
-  for (auto each = best_last.rbegin(); each != best_last.rend() && run.predictions.empty(); ++each) {
-    run.predictions_from = (*each)->name;
-    run.predictions = read_predictions(directory / (*each)->name, RunRecord::kMostPredictions);
-  }
+  for (const bool is_test : {true, false})
+    for (const EvaluationRecord& each : std::views::reverse(run.evaluations)) {
+      if (!run.predictions.empty() || (each.split == "test") != is_test) continue;
+      run.predictions_from = each.name;
+      run.predictions = read_predictions(directory / each.name, RunRecord::kMostPredictions);
+    }
 }
 
 // Returns nullopt if the checkpoint is damaged: `checkpoint list` describes the damage.
@@ -256,17 +254,13 @@ std::string without_directories(const std::string& word) {
   return slash == word.npos || slash < path ? word : word.substr(0, path) + word.substr(slash + 1);
 }
 
-std::string without_owner(std::string text, const std::string& owner) {
-  if (owner.empty()) return text;
-  for (size_t at = 0; (at = text.find(owner, at)) != text.npos; at += 4)
-    text.replace(at, owner.size(), "user");
-  return text;
-}
-
 class Anonymous {
  public:
   explicit Anonymous(const std::string& owner) : owner_(owner) {}
-  void hide(std::string& text) { text = without_owner(without_directories(text), owner_); }
+  void hide(std::string& text) {
+    text = without_directories(text);
+    if (!owner_.empty()) text = replace_all(text, owner_, "user");
+  }
   std::string numbered(const std::string& host) {
     return fmt::format("node {}", numbers_.emplace(host, numbers_.size() + 1).first->second);
   }
