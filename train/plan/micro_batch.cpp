@@ -38,16 +38,11 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
 // Plans `run` with the largest of `sizes` that fits. The smallest size must be planned in `run`, and fit.
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
-  // Bisects, because a large batch has thousands of sizes: sizes before `low` do not fit, sizes from `high`
-  // on fit. Tries the largest first, because it usually fits.
-  size_t low = 0, high = sizes.size() - 1;
-  for (size_t middle = 0; low < high; middle = low + (high - low) / 2) {
-    if (plan_with_micro_batch(config, target, sizes[middle], run))
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  if (run.step.sharding.sequence_count != sizes[low]) plan_with_micro_batch(config, target, sizes[low], run);
+  const auto is_too_large = [&](int64_t size) { return !plan_with_micro_batch(config, target, size, run); };
+  if (sizes.size() == 1 || !is_too_large(sizes.front())) return;  // as usual
+  // Bisects, because a large batch has thousands of sizes.
+  const int64_t largest = *std::ranges::partition_point(sizes, is_too_large);
+  if (run.step.sharding.sequence_count != largest) plan_with_micro_batch(config, target, largest, run);
 }
 
 // Returns a text such as "data ranks 2 to 3 have".
@@ -91,11 +86,8 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   };
   // Takes, for each number of micro-batches, the smallest size that holds the data rank's share of the
   // sequences: a larger size only adds empty sequences.
-  for (int64_t b = most; b >= 1; --b) {
-    const int64_t smallest = divide_up(share, divide_up(share, b));
-    if (smallest == b && fits(b)) sizes.push_back(b);
-    b = std::min(b, smallest + 1);  // skips sizes that need as many micro-batches as `smallest`
-  }
+  for (int64_t b = most; b >= 1; --b)
+    if (divide_up(share, divide_up(share, b)) == b && fits(b)) sizes.push_back(b);
   // If the tensor axis cannot cut any of these sizes, takes all sizes that the axis can cut.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (fits(b)) sizes.push_back(b);
