@@ -97,7 +97,7 @@ class Bench {
  public:
   Bench(MpiWorld& world, const Options& options)
       : options_(options),
-        device_(choose_device(DeviceChoice::kAuto, world, note_)),
+        device_(choose_device(DeviceChoice::kAuto, world)),
         run_(resolve_run(options.config, run_target(world, device_, /*dataset_vocabulary=*/0))),
         mesh_(world, run_.mesh, /*allow_tensor_across_nodes=*/false, device_),
         stream_(device_),
@@ -225,7 +225,6 @@ class Bench {
   }
 
   const Options& options_;
-  std::string note_;
   Device device_;
   ResolvedRun run_;
   DeviceMesh mesh_;

@@ -328,8 +328,7 @@ void report(const ResolvedRun& run, const Options& options, DeviceMesh& mesh, co
 }
 
 ExitCode bench(MpiWorld& world, const Options& options) {
-  std::string note;
-  Device device = choose_device(options.config.run.device, world, note);
+  Device device = choose_device(options.config.run.device, world);
   device.deterministic = options.config.run.deterministic;
   const ResolvedRun run = resolve_run(options.config, run_target(world, device, /*dataset_vocabulary=*/0));
   DeviceMesh mesh(world, run.mesh, /*allow_tensor_across_nodes=*/false, device,

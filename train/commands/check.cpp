@@ -71,9 +71,9 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   CheckedRun checked;
   RunConfig& config = checked.config = agreed_config(given, world);
   std::string device_note;
-  checked.device = choose_device(config.run.device, world, device_note);
+  checked.device = choose_device(config.run.device, world, &device_note);
   checked.device.deterministic = config.run.deterministic;
-  if (!device_note.empty()) checked.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
+  if (!device_note.empty()) checked.notes.push_back(device_note);
   const int64_t vocabulary = dataset_vocabulary(config, all);
   if (config.model.pretrained.empty() && config.model.vocab_size == 0 && vocabulary == 0) {
     config.model.vocab_size = kUsualVocabulary;

@@ -249,8 +249,7 @@ Report examine(MpiWorld& world, const std::string& config_file) {
   EnergyMeter meter(posix_io(), EnergyMeter::kPowercap, energy_share(world, gpus));
   if (report.ranks > 1) {
     report.links = measure_links(world, world.communicator(), Device::cpu());
-    std::string note;
-    report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world, note), config_file);
+    report.rank_report = report_ranks(world, choose_device(DeviceChoice::kAuto, world), config_file);
   }
   std::vector<NodePower> powers = power_of_nodes(world, meter, !gpus.empty());
   for (size_t i = 0; i < powers.size(); ++i) report.nodes[i].power = std::move(powers[i]);
@@ -355,10 +354,9 @@ void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json
       fail(ExitCode::kUsage, "--output {}: there is no folder {}", output.string(),
            output.parent_path().string());
   });
-  std::string note;
   LiveLine line(stderr);
   if (leads) line.show("measuring rates for half a minute ...");
-  const Rates rates = measure_rates(world, choose_device(DeviceChoice::kAuto, world, note));
+  const Rates rates = measure_rates(world, choose_device(DeviceChoice::kAuto, world));
   line.clear();
   do_on_rank_0(all, [&] { write_whole_file(output, rates_document(rates)); });
   if (leads && !json)

@@ -159,8 +159,7 @@ Device ModelArguments::choose_rank_device(MpiWorld& world, const TrainedModel& t
   // Takes only kCpu from the run, so that a model trained on GPUs also works on a machine without GPUs.
   const bool cpu = trained.config.run.device == DeviceChoice::kCpu;
   const DeviceChoice usual = cpu ? DeviceChoice::kCpu : DeviceChoice::kAuto;
-  std::string note;
-  return choose_device(value_of<DeviceChoice>(device).value_or(usual), world, note);
+  return choose_device(value_of<DeviceChoice>(device).value_or(usual), world);
 }
 
 TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_generation_file) const {

@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
+Device choose_device(DeviceChoice choice, MpiWorld& world, std::string* note) {
   if (choice == DeviceChoice::kCpu) return Device::cpu();
   if (choice == DeviceChoice::kCuda) return choose_cuda_device(world);
   // An error is handled only after the collective below, because the other ranks wait there.
@@ -20,9 +20,10 @@ Device choose_device(DeviceChoice choice, MpiWorld& world, std::string& note) {
   } catch (const Error& error) {
     problem = error.what();
   }
-  const bool some = cuda_device_count() > 0;
   if (all_ranks(world.communicator(), problem.empty())) return device;
-  if (some) note = problem.empty() ? "another rank has no GPU that works" : problem;
+  if (note != nullptr && cuda_device_count() > 0)
+    *note = "run.device = \"auto\" is the CPU: " +
+            (problem.empty() ? "another rank has no GPU that works" : problem);
   return Device::cpu();
 }
 

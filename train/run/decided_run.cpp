@@ -92,7 +92,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
 
   times.enter(&StartupSeconds::memory);
   std::string device_note;
-  Device device = choose_device(given.run.device, world, device_note);
+  Device device = choose_device(given.run.device, world, &device_note);
   device.deterministic = given.run.deterministic;
   // The GPUs are examined before any rank uses its GPU.
   const std::vector<std::string> complaints = device_complaints(world, device);
@@ -107,7 +107,7 @@ DecidedRun decide_run(const RunConfig& given, MpiWorld& world, StartTimes& times
   if (origin && !origin->has_begun)
     if (std::string note = end_tokens_note(config, target.pretrained_ends, tokenizer); !note.empty())
       resolved.notes.push_back(std::move(note));
-  if (!device_note.empty()) resolved.notes.push_back("run.device = \"auto\" is the CPU: " + device_note);
+  if (!device_note.empty()) resolved.notes.push_back(device_note);
   if (resolved.mesh.pipeline > 1 && device.kind == DeviceKind::kCuda)
     if (std::string note = launch_order_note(look_at_cuda().libraries.front().found); !note.empty())
       resolved.notes.push_back(std::move(note));
