@@ -63,16 +63,10 @@ class AdapterCommands : public RandomRun {
   }
   static constexpr const char* kAllTargets =
       " lora.targets='[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"gate_proj\",\"up_proj\",\"down_proj\"]'";
-  static ProgramRun done(const std::string& arguments) {
-    const ProgramRun run = run_program(arguments);
-    EXPECT_EQ(run.exit_code, 0) << arguments << "\n" << run.err;
-    return run;
-  }
+  static ProgramRun done(const std::string& arguments) { return expect_success(run_program(arguments)); }
   static void expect_refused(const std::string& arguments, int code, const std::string& what) {
-    const ProgramRun run = run_program(arguments);
-    EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
     const std::string text = json(what).dump();  // with the escapes of the FATAL line
-    EXPECT_HAS(run.err, text.substr(1, text.size() - 2));
+    expect_exit(run_program(arguments), code, text.substr(1, text.size() - 2));
   }
 
   PretrainedDirectory model_;

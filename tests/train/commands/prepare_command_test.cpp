@@ -31,9 +31,7 @@ class PrepareCommand : public testing::Test {
     return run_program("prepare " + arguments + " --output " + file("out"));
   }
   void expect_refused(const std::string& arguments, int code, const std::string& what) const {
-    const ProgramRun run = prepare(arguments);
-    EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
-    EXPECT_HAS(run.err, what);
+    expect_exit(prepare(arguments), code, what);
     EXPECT_FALSE(std::filesystem::exists(scratch_ / "out"));
   }
   ScratchDirectory scratch_;

@@ -20,9 +20,7 @@ class PretrainedCommands : public RandomRun {
   std::string path(const std::string& name) const { return (scratch_ / name).string(); }
   std::string model() const { return model_.path().string(); }
   static void expect_refused(const std::string& arguments, int code, const std::string& what) {
-    const ProgramRun run = run_program(arguments);
-    EXPECT_EQ(run.exit_code, code) << run.err;
-    EXPECT_HAS(run.err, what);
+    expect_exit(run_program(arguments), code, what);
   }
 
   PretrainedDirectory model_;

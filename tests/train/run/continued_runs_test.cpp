@@ -1,6 +1,5 @@
 // Whole runs on one rank: a stable part that becomes longer, changes on resume, runs that continue others.
 #include <map>
-#include <tuple>
 
 #include "tests/train/run/small_runs.h"
 #include "train/checkpoint/takeovers.h"
@@ -38,19 +37,6 @@ class ContinuedRuns : public SmallRuns {
   }
   std::string source(int64_t step) const {
     return "run.continue_from=" + checkpoint("source", step).string();
-  }
-  std::vector<double> losses(const std::string& run, int64_t after = 0) const {
-    std::vector<double> found;
-    for (const StepMetrics& step : metrics(run).steps)
-      if (step.step > after) found.push_back(step.loss);
-    return found;
-  }
-  // Weights, moments and place in the data after `step` are those of `other`, bit for bit.
-  void expect_same(const std::string& run, const std::string& other, int64_t step) const {
-    EXPECT_EQ(read_bytes(checkpoint(run, step) / "rank_00000.h5"),
-              read_bytes(checkpoint(other, step) / "rank_00000.h5"));
-    const CheckpointState a = state(run, step), b = state(other, step);
-    EXPECT_EQ(std::tie(a.updates, a.cursor, a.tokens), std::tie(b.updates, b.cursor, b.tokens));
   }
   std::map<fs::path, std::string> files_of(const std::string& run) const {
     std::map<fs::path, std::string> files;

@@ -48,17 +48,9 @@ class MixtureRuns : public SmallRuns {
       overrides.insert(overrides.begin(), "train.steps=12");
     return config(run, "unused", overrides);
   }
-  std::vector<double> losses(const std::string& run) const {
-    std::vector<double> found;
-    for (const StepMetrics& step : metrics(run).steps) found.push_back(step.loss);
-    return found;
-  }
   void expect_same(const std::string& run, const std::string& other, int64_t step) const {
     EXPECT_EQ(losses(run), losses(other));
-    EXPECT_EQ(read_bytes(checkpoint(run, step) / "rank_00000.h5"),
-              read_bytes(checkpoint(other, step) / "rank_00000.h5"));
-    EXPECT_EQ(state(run, step).cursor, state(other, step).cursor);
-    EXPECT_EQ(state(run, step).tokens, state(other, step).tokens);
+    SmallRuns::expect_same(run, other, step);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "data/dataset/token_dataset_writer.h"
@@ -115,6 +116,20 @@ compute = "float32"
     std::vector<int64_t> result;
     for (const StepMetrics& step : metrics(run).steps) result.push_back(step.step);
     return result;
+  }
+  /// The losses in metrics.jsonl of the steps after `after`.
+  std::vector<double> losses(const std::string& run, int64_t after = 0) const {
+    std::vector<double> found;
+    for (const StepMetrics& step : metrics(run).steps)
+      if (step.step > after) found.push_back(step.loss);
+    return found;
+  }
+  /// Weights, moments and place in the data after `step` are those of `other`, bit for bit.
+  void expect_same(const std::string& run, const std::string& other, int64_t step) const {
+    EXPECT_EQ(read_bytes(checkpoint(run, step) / "rank_00000.h5"),
+              read_bytes(checkpoint(other, step) / "rank_00000.h5"));
+    const CheckpointState a = state(run, step), b = state(other, step);
+    EXPECT_EQ(std::tie(a.updates, a.cursor, a.tokens), std::tie(b.updates, b.cursor, b.tokens));
   }
 
   MpiWorld world_;
