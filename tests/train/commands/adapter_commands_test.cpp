@@ -98,9 +98,9 @@ TEST_F(AdapterCommands, ABaseThatHasMovedIsGivenByBase) {
   fs::rename(model_.path(), moved);
   for (const Verb& verb : verbs()) {
     const ProgramRun refused = run_program(verb.words);
-    EXPECT_EQ(refused.exit_code, 65) << verb.words;
-    EXPECT_HAS(refused.err, "the model that the adapters were trained with is not there: " +
-                                model_.path().string() + ": no such directory");
+    expect_exit(refused, 65,
+                "the model that the adapters were trained with is not there: " + model_.path().string() +
+                    ": no such directory");
     EXPECT_HAS(refused.err, "--base");
     EXPECT_EQ(refused.out, "");
   }

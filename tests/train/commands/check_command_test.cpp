@@ -78,8 +78,7 @@ TEST_F(CheckCommand, ASmallModelTakesItsPlace) {
 TEST_F(CheckCommand, WhatTrainRefusesIsRefused) {
   const auto expect_refused = [&](const std::string& words, int code, const std::string& text) {
     const ProgramRun run = check(words);
-    EXPECT_EQ(run.exit_code, code) << words << run.err;
-    EXPECT_HAS(run.err, text);
+    expect_exit(run, code, text);
     EXPECT_EQ(run.out, "") << words;
   };
   expect_refused("model.hiden_size=3", 64, "hiden_size");

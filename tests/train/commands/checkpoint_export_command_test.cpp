@@ -111,8 +111,7 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
   const ProgramRun own = run_program("summarize " + run() + " --input " + input);
   std::filesystem::rename(scratch_ / "run" / "tokenizer.model", scratch_ / "away.model");
   const ProgramRun without = run_program("summarize " + run() + " --input " + input);
-  EXPECT_EQ(without.exit_code, 65);
-  EXPECT_HAS(without.err, run() + " has no tokenizer.model");
+  expect_exit(without, 65, run() + " has no tokenizer.model");
   EXPECT_HAS(without.err, "--tokenizer FILE, or a directory");
   const ProgramRun given = expect_success(
       run_program("summarize " + run() + " --tokenizer " + file("away.model") + " --input " + input));
@@ -123,8 +122,7 @@ TEST_F(CheckpointExportCommand, SummarizeTakesATokenizer) {
             0);
   const ProgramRun other =
       run_program("summarize " + run() + " --tokenizer " + file("other") + " --input " + input);
-  EXPECT_EQ(other.exit_code, 65);
-  EXPECT_HAS(other.err, "has another tokenizer (SHA-256 ");
+  expect_exit(other, 65, "has another tokenizer (SHA-256 ");
   EXPECT_HAS(other.err, "give the file that the model was trained with");
   std::filesystem::rename(scratch_ / "away.model", scratch_ / "run" / "tokenizer.model");
   EXPECT_HAS(run_program("summarize " + run() + " --tokenizer " + file("other") + " --input " + input).err,
@@ -152,8 +150,7 @@ TEST_F(CheckpointExportCommand, JsonIsOneDocument) {
 TEST_F(CheckpointExportCommand, RefusesWithTheNextThingToDo) {
   const auto refused = [&](const std::string& words, int code, const std::string& says) {
     const ProgramRun run = run_program("checkpoint export " + words);
-    EXPECT_EQ(run.exit_code, code) << run.err;
-    EXPECT_HAS(run.err, says);
+    expect_exit(run, code, says);
     EXPECT_EQ(run.out, "");
   };
   refused(run() + " " + run(), 64, "exists already");

@@ -242,8 +242,7 @@ TEST_F(PlanCommand, APlanThatIsTooLargeSaysWhatWouldFit) {
 
   const ProgramRun large =
       plan("--json train.micro_batch_sequences=32 train.recompute=none --ntasks-per-node 1 " + memory);
-  EXPECT_EQ(large.exit_code, 78);
-  EXPECT_HAS(large.err, "these fit: ");
+  expect_exit(large, 78, "these fit: ");
   const Json document = Json::parse(large.out);
   EXPECT_EQ(document["fits"], false);
   EXPECT_EQ(document["refused"]["micro_batch_sequences"], 32);
@@ -413,8 +412,7 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
 
 TEST_F(PlanSearch, NothingFitsIsRefusedWithWhatWould) {
   const ProgramRun nothing = plan("--nodes 3 --ntasks-per-node 2 --search --json --device-memory 1MiB");
-  EXPECT_EQ(nothing.exit_code, 78);
-  EXPECT_HAS(nothing.err, "with 6 ranks as now, ");
+  expect_exit(nothing, 78, "with 6 ranks as now, ");
   const Json document = Json::parse(nothing.out);
   EXPECT_EQ(document["fits"], false);
   EXPECT_EQ(document["would_fit"]["least"]["ranks"], 6);

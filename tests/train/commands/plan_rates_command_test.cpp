@@ -122,9 +122,7 @@ TEST_F(PlanRatesCommand, ASearchPutsTheShortestStepFirst) {
 
 TEST_F(PlanRatesCommand, OtherRatesAreRefusedOrNoted) {
   const auto expect_refused = [&](const std::string& arguments, int code, const std::string& what) {
-    const ProgramRun refused = plan(arguments);
-    EXPECT_EQ(refused.exit_code, code) << refused.err;
-    EXPECT_HAS(refused.err, what);
+    expect_exit(plan(arguments), code, what);
   };
   expect_refused("--between-nodes 25", 64, "did you mean --between-nodes 25Gbit?");
   expect_refused("--between-nodes 25GB", 64, "--between-nodes 25GB is no bandwidth");

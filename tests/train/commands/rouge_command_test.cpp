@@ -146,8 +146,7 @@ TEST_F(RougeCommand, ComparesTwoEvaluations) {
 TEST_F(RougeCommand, RefusesWhatDoesNotFit) {
   const std::string one = file("one", "a\n"), two = file("two", "a\nb\n"), bad = file("bad", "\xFF\n");
   const ProgramRun counts = run_program("rouge --reference " + one + " --candidate " + two);
-  EXPECT_EQ(counts.exit_code, 65);
-  EXPECT_HAS(counts.err, one + " has 1 text, " + two + " has 2 texts");
+  expect_exit(counts, 65, one + " has 1 text, " + two + " has 2 texts");
   EXPECT_EQ(counts.out, "");
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate " + bad).exit_code, 65);
   EXPECT_EQ(run_program("rouge --reference " + one + " --candidate /absent").exit_code, 65);

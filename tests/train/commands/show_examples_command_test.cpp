@@ -36,8 +36,7 @@ class ShowExamples : public testing::Test {
   }
   void expect_refused(const std::string& arguments, int code, const std::string& what) const {
     const ProgramRun run = run_program("prepare " + arguments);
-    EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
-    EXPECT_HAS(run.err, what);
+    expect_exit(run, code, what);
     EXPECT_EQ(run.out, "");
   }
   ScratchDirectory scratch_;

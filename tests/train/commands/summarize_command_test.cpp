@@ -120,8 +120,8 @@ TEST_F(SummarizeCommand, RefusesBadLines) {
             64);
   EXPECT_EQ(run_program("summarize " + run(), "printf '' |").out, "");
   const ProgramRun piped = run_program("summarize " + run(), "echo nonsense |");
-  EXPECT_EQ(piped.exit_code, 65);
-  EXPECT_HAS(piped.err, "not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document");
+  expect_exit(piped, 65,
+              "not a JSON object: 'nonsense'\" hint=\"write one JSON object a line: {\\\"document");
   EXPECT_HAS(piped.err, "jq -nc --rawfile d FILE '{document: $d}'");
   for (const auto& [word, hint] : {std::pair(bad, "ripstop summarize PATH --input " + bad),
                                    std::pair(file("data"), "ripstop evaluate PATH --data " + file("data")),

@@ -152,8 +152,7 @@ TEST_F(TrainCommand, AnotherTokenizerBesideTheTrainingSetIsRefusedWithoutValidat
   expect_refused(set, 65, "train.h5 was made with another tokenizer");
   const ProgramRun fresh = run_program("train " + (made_ / "config.toml").string() + set +
                                        " run.directory=" + (scratch_ / "fresh").string());
-  EXPECT_EQ(fresh.exit_code, 65) << fresh.err;
-  EXPECT_HAS(fresh.err, "prepare the data set again with --tokenizer");
+  expect_exit(fresh, 65, "prepare the data set again with --tokenizer");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "fresh"));
 }
 

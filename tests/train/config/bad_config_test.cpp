@@ -127,8 +127,7 @@ TEST_F(BadConfig, Adapters) {
   expect_refused(config_with("lora.rank=2") + " lora.alpha=4", 64, "'model.pretrained' has none");
   // Mistakes that only the model shows. Only plan, because train would look at its data first.
   const ProgramRun large = run_program("plan " + with_lora("rank = 5\nalpha = 4\n"));
-  EXPECT_EQ(large.exit_code, 64);
-  EXPECT_HAS(large.err, "lora.rank is 5, k_proj is [4, 8]");
+  expect_exit(large, 64, "lora.rank is 5, k_proj is [4, 8]");
   EXPECT_EQ(std::count(large.err.begin(), large.err.end(), '\n'), 1) << large.err;
 }
 
@@ -192,8 +191,7 @@ TEST_F(BadConfig, MeshesThatCannotBe) {
 TEST_F(BadConfig, MeshThatDoesNotFitTheRanks) {
   const ProgramRun result =
       run_program("plan " + config_with("mesh.fsdp=4") + " mesh.tensor=2 --nodes 1 --ntasks-per-node 6");
-  EXPECT_EQ(result.exit_code, 78) << result.err;
-  EXPECT_HAS(result.err, "fsdp 4 x tensor 2");
+  expect_exit(result, 78, "fsdp 4 x tensor 2");
   EXPECT_HAS(result.err, "6");
 }
 
