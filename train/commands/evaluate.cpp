@@ -126,21 +126,19 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
                 "name a split that has some with --split, or another data set with --data");
   const CheckpointState& state = subject.trained.state();
   require_dataset_tokenizer(subject.dataset, subject.tokenizer);
-  const std::string note = compare_tokenizers({.model = subject.trained.stored.directory(),
-                                               .model_sha256 = state.tokenizer_sha256,
-                                               .model_ids = state.model.vocab_size,
-                                               .user = "the data set " + file.parent_path().string()},
-                                              subject.tokenizer);
-  if (!note.empty() && world.rank() == 0) print_to(stderr, "note: {}\n", note);
+  std::vector<std::string> notes = {
+      compare_tokenizers({.model = subject.trained.stored.directory(),
+                          .model_sha256 = state.tokenizer_sha256,
+                          .model_ids = state.model.vocab_size,
+                          .user = "the data set " + file.parent_path().string()},
+                         subject.tokenizer)};
   const bool writes_texts = dataset.header().has_references();
-  print_notes(world, subject.tokenizer, subject.trained, writes_texts);
   subject.examples = given.limit > 0 ? std::min(given.limit, dataset.examples()) : dataset.examples();
   if (writes_texts) {
     subject.generation = subject.trained.config.generation.that_count();
-    if (const std::string short_note = short_summaries_note(dataset, subject.generation.max_new_tokens);
-        !short_note.empty() && world.rank() == 0)
-      print_to(stderr, "note: {}\n", short_note);
+    notes.push_back(short_summaries_note(dataset, subject.generation.max_new_tokens));
   }
+  print_notes(world, std::move(notes), subject.tokenizer, subject.trained, writes_texts);
   return subject;
 }
 

@@ -175,10 +175,10 @@ TrainedModel ModelArguments::find(Io& io, Communicator& world, bool reads_genera
   return trained;
 }
 
-void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
-                 bool writes_texts) {
+void print_notes(Communicator& world, std::vector<std::string> notes, const Tokenizer& tokenizer,
+                 const TrainedModel& trained, bool writes_texts) {
   do_on_rank_0(world, [&] {
-    std::vector<std::string> notes = tokenizer.notes();
+    std::ranges::move(tokenizer.notes(), std::back_inserter(notes));
     std::ranges::move(trained.stored.notes(), std::back_inserter(notes));
     if (writes_texts) notes.push_back(ends_note(tokenizer, trained));
     std::erase(notes, "");

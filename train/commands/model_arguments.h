@@ -42,10 +42,11 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// Prints on rank 0 the notes on the tokenizer and on the model's files; with `writes_texts`, also a note on
-/// the end tokens in a Hugging Face model's files, unless they are only the EOS of `tokenizer` or
-/// generation.eos_token_id replaces them. Throws like read_end_tokens. Collective.
-void print_notes(Communicator& world, const Tokenizer& tokenizer, const TrainedModel& trained,
-                 bool writes_texts);
+/// Prints on rank 0 `notes`, of which empty ones are none, and those on the tokenizer and on the model's
+/// files; with `writes_texts`, also a note on the end tokens in a Hugging Face model's files, unless they are
+/// only the EOS of `tokenizer` or generation.eos_token_id replaces them. Throws like read_end_tokens.
+/// Collective.
+void print_notes(Communicator& world, std::vector<std::string> notes, const Tokenizer& tokenizer,
+                 const TrainedModel& trained, bool writes_texts);
 
 }  // namespace ripstop

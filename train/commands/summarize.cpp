@@ -266,8 +266,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   TrainedModel trained = given.model.find(io, world.communicator(), /*reads_generation_file=*/true);
   std::string note;
   const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
-  if (!note.empty() && world.communicator().rank() == 0) print_to(stderr, "note: {}\n", note);
-  print_notes(world.communicator(), own, trained, /*writes_texts=*/true);
+  print_notes(world.communicator(), {note}, own, trained, /*writes_texts=*/true);
   // By rank 0's word, because files may lie on its node alone.
   const bool asks = from_rank_0(world.communicator(), [&] {
     return given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
