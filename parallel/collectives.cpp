@@ -52,11 +52,10 @@ void check_reduce_scatter(const Communicator& group, const Tensor& whole, const 
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }
 
-void check_all_reduce(const Communicator& group, const Tensor& x, Reduce reduce, DType travel,
-                      const Tensor& scratch) {
+void check_all_reduce(const Communicator& group, const Tensor& x, DType travel, const Tensor& scratch) {
   const bool rounds = x.dtype == DType::kFloat32 && travel == DType::kBFloat16;
-  RIPSTOP_CHECK(travel == x.dtype || (rounds && reduce == Reduce::kSum && x.count() >= group.size()),
-                "{} numbers in {} reduced as {}", x.count(), to_string(x.dtype), to_string(travel));
+  RIPSTOP_CHECK(travel == x.dtype || (rounds && x.count() >= group.size()), "{} numbers in {} reduced as {}",
+                x.count(), to_string(x.dtype), to_string(travel));
   const int64_t needed = group.all_reduce_scratch_bytes(x.count(), x.dtype, travel);
   RIPSTOP_CHECK(scratch.bytes() >= needed, "scratch of {} bytes, {} needed", scratch.bytes(), needed);
 }

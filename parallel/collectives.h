@@ -30,8 +30,7 @@ int64_t broadcast_children(int64_t rank, int64_t root, int64_t size);
 void check_all_gather(const Communicator& group, const Tensor& own, const Tensor& all);
 void check_reduce_scatter(const Communicator& group, const Tensor& whole, const Tensor& own, DType travel,
                           const Tensor& scratch);
-void check_all_reduce(const Communicator& group, const Tensor& x, Reduce reduce, DType travel,
-                      const Tensor& scratch);
+void check_all_reduce(const Communicator& group, const Tensor& x, DType travel, const Tensor& scratch);
 void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
 void check_peer(const Communicator& group, int64_t rank);
 /// Refuses the own rank, too.

@@ -99,7 +99,7 @@ class SilentCommunicator final : public Communicator {
                          Accumulate accumulate, const Tensor& scratch) override {
     check_reduce_scatter(*this, whole, own, travel, scratch);
     if (is_real_ && accumulate == Accumulate::kYes)
-      reduce_pieces(stream, {{whole.data, whole.dtype}}, own, Reduce::kSum, accumulate);
+      reduce_pieces(stream, {{whole.data, whole.dtype}}, own, accumulate);
     else if (is_real_ && own.data != whole.data)
       copy_bytes(stream, own.data, whole.data, own.bytes());
     const bool rounds = travel != whole.dtype, host_sums = kind_ == DeviceKind::kCpu || rounds;
@@ -107,11 +107,11 @@ class SilentCommunicator final : public Communicator {
     std::vector<RankPiece> pieces(link_ != nullptr && host_sums ? static_cast<size_t>(size_) : 0,
                                   {own.data, travel});
     return count(stream, "reduce_scatter", own.count() * element_bytes(travel) * (size_ - 1),
-                 sum_of(stream, std::move(pieces), own, Reduce::kSum, accumulate));
+                 sum_of(stream, std::move(pieces), own, accumulate));
   }
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
-                           const Tensor& scratch, const Stream*) override {
-    check_all_reduce(*this, x, reduce, travel, scratch);
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel, const Tensor& scratch,
+                           const Stream*) override {
+    check_all_reduce(*this, x, travel, scratch);
     const int64_t bytes = all_reduce_sent_bytes(x.count(), travel, rank_, size_);
     // A library of the device sums numbers that are not rounded on the way.
     const bool rounds = travel != x.dtype;
@@ -122,7 +122,7 @@ class SilentCommunicator final : public Communicator {
     if (rounds) observe_rounding(stream, own);
     return count(stream, "all_reduce", bytes,
                  sum_of(stream, std::vector<RankPiece>(static_cast<size_t>(size_), {own.data, travel}), own,
-                        reduce, Accumulate::kNo),
+                        Accumulate::kNo),
                  bytes / 2);
   }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override {
@@ -165,10 +165,10 @@ class SilentCommunicator final : public Communicator {
     return {std::make_unique<PlannedOperation>(*link_, end, std::move(sum), second_bytes), stream};
   }
   static std::function<void()> sum_of(const Stream& stream, std::vector<RankPiece> pieces, const Tensor& out,
-                                      Reduce reduce, Accumulate accumulate) {
+                                      Accumulate accumulate) {
     if (pieces.empty()) return {};
-    return [&stream, pieces = std::move(pieces), out, reduce, accumulate] {
-      reduce_pieces(stream, pieces, out, reduce, accumulate);
+    return [&stream, pieces = std::move(pieces), out, accumulate] {
+      reduce_pieces(stream, pieces, out, accumulate);
     };
   }
   // The host rounds the pieces of all other ranks before it sends them.

@@ -109,21 +109,20 @@ class Communicator {
     return all_reduce_scratch_bytes(count, dtype, dtype);
   }
 
-  /// Starts to replace x by the sum or maximum of x over all ranks, with equal bits on all ranks. x is
-  /// float32, float64, bfloat16 or int32. Parts are sent in the dtype `travel`: x's own or, for a sum of at
-  /// least size() float32 numbers, bfloat16. Then the terms of other ranks and the sum are rounded, and the
-  /// sum is made in float32 in rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size,
-  /// rounded up to whole elements. `scratch` has all_reduce_scratch_bytes() and must stay untouched until
-  /// the wait. If another stream than `stream` writes x, pass that stream as `behind`: the collective begins
-  /// after the work of `behind`. All ranks must wait for several all-reduces in the same order.
-  [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce,
-                                                 DType travel, const Tensor& scratch,
-                                                 const Stream* behind) = 0;
+  /// Starts to replace x by the sum of x over all ranks, with equal bits on all ranks. x is float32, float64,
+  /// bfloat16 or int32. Parts are sent in the dtype `travel`: x's own or, for at least size() float32 numbers,
+  /// bfloat16. Then the terms of other ranks and the sum are rounded, and the sum is made in float32 in rank
+  /// order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up to whole elements.
+  /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait. If another stream than
+  /// `stream` writes x, pass that stream as `behind`: the collective begins after the work of `behind`. All
+  /// ranks must wait for several all-reduces in the same order.
+  [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel,
+                                                 const Tensor& scratch, const Stream* behind) = 0;
 
   /// Starts an all-reduce in the dtype of x and waits for it, in stream order. The scratch has
   /// all_reduce_scratch_bytes().
-  void all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, const Tensor& scratch) {
-    start_all_reduce(stream, x, reduce, x.dtype, scratch, nullptr).wait();
+  void all_reduce(const Stream& stream, const Tensor& x, const Tensor& scratch) {
+    start_all_reduce(stream, x, x.dtype, scratch, nullptr).wait();
   }
 
   /// The stream on which this group's collectives run in order; null if they run on the host, in their waits.

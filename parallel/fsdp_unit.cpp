@@ -195,8 +195,8 @@ void FsdpUnit::start_sum() {
   const SumNeeds needs = sum_needs(gradient_.count(), resources_.travel, replicate);
   if (resources_.sum_slots != nullptr)
     sum_scratch_ = resources_.sum_slots->take(divide_up(needs.scratch_bytes, 4));
-  summing_ = replicate.start_all_reduce(resources_.stream, gradient_, Reduce::kSum, needs.travel,
-                                        sum_scratch_, reduces_on());
+  summing_ =
+      replicate.start_all_reduce(resources_.stream, gradient_, needs.travel, sum_scratch_, reduces_on());
 }
 
 void FsdpUnit::finish_sum() {

@@ -69,7 +69,7 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
 // place before they are sent, and reduced parts are widened in place.
 class AllReduceOperation final : public Pending::Operation {
  public:
-  AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+  AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, DType travel,
                      const Tensor& scratch);
   void wait(const Stream&) override {
     if (!reduced_) shares_.wait();
@@ -94,7 +94,6 @@ class AllReduceOperation final : public Pending::Operation {
   Group& group_;
   const Stream& stream_;
   Tensor x_;
-  Reduce reduce_;
   DType travel_;
   std::vector<RankPiece> pieces_;
   // Both transfers are made at the start, because tags count the group's transfers, and ranks reach the
@@ -103,9 +102,9 @@ class AllReduceOperation final : public Pending::Operation {
   bool reduced_ = false;  ///< this rank's part is reduced and the second transfer has begun
 };
 
-AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, Reduce reduce,
-                                       DType travel, const Tensor& scratch)
-    : group_(group), stream_(stream), x_(x), reduce_(reduce), travel_(travel) {
+AllReduceOperation::AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, DType travel,
+                                       const Tensor& scratch)
+    : group_(group), stream_(stream), x_(x), travel_(travel) {
   const Tensor own = part_of(group.rank);
   pieces_ = receive_pieces(shares_, group, {own.data, x.dtype}, travel, sent_bytes(own), scratch);
   if (rounds())
@@ -134,7 +133,7 @@ void AllReduceOperation::finish_part() {
   if (reduced_) return;
   reduced_ = true;
   const Tensor own = part_of(group_.rank);
-  reduce_pieces(stream_, pieces_, own, reduce_, Accumulate::kNo);
+  reduce_pieces(stream_, pieces_, own, Accumulate::kNo);
   if (rounds()) round_to_bfloat16(own.data, own.count());
   for_peers(group_, [&](int64_t peer) {
     const Tensor part = part_of(peer);
@@ -157,8 +156,8 @@ class MpiCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
-                           const Tensor& scratch, const Stream* behind) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel, const Tensor& scratch,
+                           const Stream* behind) override;
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
   Pending start_send(const Stream& stream, const Tensor& x, int64_t to) override;
@@ -233,15 +232,15 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   }
   for_peers(group_, [&](int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
   return pending(std::move(transfer), stream, [pieces = std::move(pieces), own, accumulate](const Stream& s) {
-    reduce_pieces(s, pieces, own, Reduce::kSum, accumulate);
+    reduce_pieces(s, pieces, own, accumulate);
   });
 }
 
-Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+Pending MpiCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, DType travel,
                                           const Tensor& scratch, const Stream*) {
-  check_all_reduce(*this, x, reduce, travel, scratch);
+  check_all_reduce(*this, x, travel, scratch);
   check_host(x);
-  return {std::make_unique<AllReduceOperation>(group_, stream, x, reduce, travel, scratch), stream};
+  return {std::make_unique<AllReduceOperation>(group_, stream, x, travel, scratch), stream};
 }
 
 void MpiCommunicator::broadcast(const Stream&, const Tensor& x, int64_t root) {

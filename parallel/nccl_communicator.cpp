@@ -107,8 +107,8 @@ class NcclCommunicator final : public Communicator {
   Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) override;
   Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own, DType travel,
                          Accumulate accumulate, const Tensor& scratch) override;
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
-                           const Tensor& scratch, const Stream* behind) override;
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel, const Tensor& scratch,
+                           const Stream* behind) override;
   const Stream* own_stream() const override { return &group_->stream(); }
   void broadcast(const Stream& stream, const Tensor& x, int64_t root) override;
   Pending start_exchanges(const Stream& stream, std::span<const Exchange> exchanges) override;
@@ -175,8 +175,7 @@ void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accum
       ncclReduceScatter(whole.data, adds ? scratch.data : own.data, static_cast<size_t>(own.count()),
                         ncclFloat32, ncclSum, group_->comm(), group_->native()),
       "ncclReduceScatter");
-  if (adds)
-    reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Reduce::kSum, Accumulate::kYes);
+  if (adds) reduce_pieces(group_->stream(), {{scratch.data, DType::kFloat32}}, own, Accumulate::kYes);
 }
 
 // NCCL would round every partial sum to bfloat16. So each rank receives bfloat16 pieces and sums them in
@@ -202,18 +201,18 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   for (int64_t r = 0; r < size_; ++r)
     pieces.push_back(r == rank_ ? RankPiece{place(r), whole.dtype}
                                 : RankPiece{arrives(r).data, DType::kBFloat16});
-  reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);
+  reduce_pieces(group_->stream(), pieces, own, accumulate);
 }
 
-Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
+Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x, DType travel,
                                            const Tensor& scratch, const Stream* behind) {
-  if (on_host(x)) return host().start_all_reduce(stream, x, reduce, travel, scratch, behind);
-  check_all_reduce(*this, x, reduce, travel, scratch);
+  if (on_host(x)) return host().start_all_reduce(stream, x, travel, scratch, behind);
+  check_all_reduce(*this, x, travel, scratch);
   const ProfilerRange range(stream, name() + " all_reduce");
   group_->begin(behind == nullptr ? stream : *behind);
   if (travel == x.dtype)
-    group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype),
-                                reduce == Reduce::kSum ? ncclSum : ncclMax, group_->comm(), group_->native()),
+    group_->check(ncclAllReduce(x.data, x.data, static_cast<size_t>(x.count()), data_type(x.dtype), ncclSum,
+                                group_->comm(), group_->native()),
                   "ncclAllReduce");
   else
     all_reduce_rounded(x, {scratch.data, travel, {x.count()}, x.device});
@@ -239,7 +238,7 @@ void NcclCommunicator::all_reduce_rounded(const Tensor& x, const Tensor& rounded
   std::vector<RankPiece> pieces;
   for (int64_t r = 0; r < size_; ++r)
     pieces.push_back(r == rank_ ? RankPiece{own.data, own.dtype} : RankPiece{arrives(r).data, rounded.dtype});
-  reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, Accumulate::kNo);
+  reduce_pieces(group_->stream(), pieces, own, Accumulate::kNo);
   convert(own, own_rounded);
   trade([&](int64_t) { return own_rounded; }, [&](int64_t rank) { return part_of(rounded, rank); });
   convert(rounded, flat);

@@ -48,8 +48,7 @@ void ShardedTransformer::forward(Arena& arena, InFlight& micro, PipelineLinks& l
   if (micro.stage->is_last) return;
   // The next stage begins with the whole stream, rounded once, as a norm would round it.
   const Tensor &sum = residual.sum, &branch = residual.branch;
-  reduce_pieces(stream_, {{sum.data, sum.dtype}, {branch.data, branch.dtype}}, branch, Reduce::kSum,
-                Accumulate::kNo);
+  reduce_pieces(stream_, {{sum.data, sum.dtype}, {branch.data, branch.dtype}}, branch, Accumulate::kNo);
   links.put(Direction::kForward, micro.boundary);
 }
 
@@ -389,7 +388,7 @@ void ShardedTransformer::sum_replicated(Context& context) {
   const int64_t bytes = mesh_.tensor().all_reduce_scratch_bytes(count, DType::kFloat32);
   const Tensor scratch =
       context.arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
-  mesh_.tensor().all_reduce(stream_, packed, Reduce::kSum, scratch);
+  mesh_.tensor().all_reduce(stream_, packed, scratch);
   each([&](const Tensor& from, const Tensor& to) { convert(context, from, to); });
 }
 

@@ -99,15 +99,15 @@ class StagedCommunicator final : public Communicator {
     return staged(std::move(copies), std::move(pending), {{1, own}}, stream);
   }
 
-  Pending start_all_reduce(const Stream& stream, const Tensor& x, Reduce reduce, DType travel,
-                           const Tensor& scratch, const Stream* behind) override {
-    if (!is_staged(x)) return host_->start_all_reduce(stream, x, reduce, travel, scratch, behind);
-    check_all_reduce(*this, x, reduce, travel, scratch);
+  Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel, const Tensor& scratch,
+                           const Stream* behind) override {
+    if (!is_staged(x)) return host_->start_all_reduce(stream, x, travel, scratch, behind);
+    check_all_reduce(*this, x, travel, scratch);
     std::vector<HostTensor> copies;
     copies.emplace_back(x, behind == nullptr ? stream : *behind);
     copies.emplace_back(host_->all_reduce_scratch_bytes(x.count(), x.dtype, travel));
-    Pending pending = host_->start_all_reduce(host_stream_, copies[0].tensor(), reduce, travel,
-                                              copies[1].tensor(), nullptr);
+    Pending pending =
+        host_->start_all_reduce(host_stream_, copies[0].tensor(), travel, copies[1].tensor(), nullptr);
     return staged(std::move(copies), std::move(pending), {{0, x}}, stream);
   }
 

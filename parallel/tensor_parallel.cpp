@@ -173,7 +173,7 @@ void SequenceAxis::scatter_in_parts(Context& context, const Tensor& whole, const
   // Sum in rank order, whatever the order of arrival.
   first.wait();
   others.wait();
-  reduce_pieces(context.stream, pieces, out, Reduce::kSum, Accumulate::kNo);
+  reduce_pieces(context.stream, pieces, out, Accumulate::kNo);
 }
 
 class ReplicatedAxis final : public TensorAxis {
@@ -194,7 +194,7 @@ class ReplicatedAxis final : public TensorAxis {
     const int64_t bytes = group_->all_reduce_scratch_bytes(out.count(), out.dtype);
     const Tensor room =
         context.arena.allocate(DType::kFloat32, {divide_up(bytes, 4)}, MemoryCategory::kCommunication);
-    group_->all_reduce(context.stream, out, Reduce::kSum, room);
+    group_->all_reduce(context.stream, out, room);
   }
   void scatter_sum_and_gather(Context& context, const Tensor& out, RowsBody produce, const Tensor& x,
                               const Tensor& gathered,

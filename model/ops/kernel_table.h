@@ -61,7 +61,7 @@ struct KernelTable {
   void (*scale)(const KernelCall&, double factor, const Tensor& x);
   void (*dropout)(const KernelCall&, const Tensor& x, const DropoutBits&, const Tensor& y);
   void (*add_dropout)(const KernelCall&, const Tensor& x, const DropoutBits&, const Tensor& y);
-  void (*reduce_pieces)(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce,
+  void (*reduce_pieces)(const KernelCall&, const std::vector<RankPiece>& pieces, const Tensor& out,
                         Accumulate);
   void (*gradient_scale)(const KernelCall&, const Tensor& global, double max_norm, const Tensor& scale);
   void (*adamw)(const KernelCall&, const AdamWStep&, const Tensor& scale, const Tensor& gradient,

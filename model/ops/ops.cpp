@@ -356,7 +356,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 }
 
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
-                   Reduce reduce, Accumulate accumulate) {
+                   Accumulate accumulate) {
   RIPSTOP_CHECK(!pieces.empty(), "nothing to reduce into {} elements", out.count());
   for (const RankPiece& piece : pieces)
     RIPSTOP_CHECK(
@@ -364,7 +364,7 @@ void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, c
         "cannot reduce {} into {}", to_string(piece.dtype), to_string(out.dtype));
   if (out.count() == 0) return;
   const ProfilerRange range(stream, "sum of pieces");
-  kernels(stream, out.device.kind).reduce_pieces({stream}, pieces, out, reduce, accumulate);
+  kernels(stream, out.device.kind).reduce_pieces({stream}, pieces, out, accumulate);
 }
 
 void gradient_scale(Context& context, const Tensor& global, double max_norm, const Tensor& scale) {

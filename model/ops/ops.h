@@ -257,21 +257,18 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 
 // ---- sums over ranks
 
-enum class Reduce : uint8_t { kSum, kMax };
-
 /// One term of a call of reduce_pieces(); `data` is on the device of the call's `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
 };
 
-/// out [n] (+)= pieces[0] + pieces[1] + ..., added in this order, or with kMax the maximum of the pieces (NaN
-/// wins). Each piece has n elements of out's dtype, or of bfloat16 if out is float32; a piece may be the
-/// memory of `out`. Sums of bfloat16 are in float32, rounded once at the end; other sums are in out's
-/// dtype. Needs no workspace. On kCuda throws Error(kBug) for kMax and if `out` is neither float32 nor
-/// bfloat16, and Error(kResources) for more than kMostPieces pieces.
+/// out [n] (+)= pieces[0] + pieces[1] + ..., added in this order. Each piece has n elements of out's dtype, or
+/// of bfloat16 if out is float32; a piece may be the memory of `out`. Sums of bfloat16 are in float32, rounded
+/// once at the end; other sums are in out's dtype. Needs no workspace. On kCuda throws Error(kBug) if `out` is
+/// neither float32 nor bfloat16, and Error(kResources) for more than kMostPieces pieces.
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
-                   Reduce reduce, Accumulate accumulate);
+                   Accumulate accumulate);
 inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer

@@ -87,7 +87,7 @@ ExitCode bench(Communicator& ranks, int64_t largest_bytes) {
     for (const DType travel : {DType::kFloat32, DType::kBFloat16})
       measure(ranks, travel == DType::kFloat32 ? "reduce_scatter" : "reduce_scatter as bfloat16", bytes,
               [&] { ranks.reduce_scatter(stream, whole, own, travel, Accumulate::kYes, scratch).wait(); });
-    measure(ranks, "all_reduce", bytes, [&] { ranks.all_reduce(stream, whole, Reduce::kMax, scratch); });
+    measure(ranks, "all_reduce", bytes, [&] { ranks.all_reduce(stream, whole, scratch); });
   }
   measure(ranks, "barrier", 0, [&] { ranks.barrier(); });
   measure_disturbance(ranks);

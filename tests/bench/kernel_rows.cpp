@@ -396,9 +396,8 @@ class Rows {
       for (int64_t p = 0; p < kPieces; ++p) pieces.push_back({o.tensor({kCount}).data, o.dtype()});
       const Tensor out = o.zeros(DType::kFloat32, {kCount});
       const KernelCall call = o.call();
-      return Work{
-          [=, &k = o.kernels()] { k.reduce_pieces(call, pieces, out, Reduce::kSum, Accumulate::kNo); }, 0,
-          real(kPieces * kCount * element_bytes(o.dtype())) + bytes_of({out})};
+      return Work{[=, &k = o.kernels()] { k.reduce_pieces(call, pieces, out, Accumulate::kNo); }, 0,
+                  real(kPieces * kCount * element_bytes(o.dtype())) + bytes_of({out})};
     });
   }
 

@@ -286,7 +286,7 @@ constexpr KernelTable kRecordingKernels{
     .add_dropout = [](const KernelCall& c, const Tensor& x, const DropoutBits&,
                       const Tensor& y) { kernel("add_dropout", c, spans(x), spans(y)); },
     .reduce_pieces =
-        [](const KernelCall& c, const std::vector<RankPiece>& pieces, const Tensor& out, Reduce, Accumulate) {
+        [](const KernelCall& c, const std::vector<RankPiece>& pieces, const Tensor& out, Accumulate) {
           std::vector<Span> reads;
           for (const RankPiece& piece : pieces)
             reads.push_back(span(piece.data, static_cast<size_t>(out.count() * element_bytes(piece.dtype))));

@@ -102,15 +102,16 @@ plant_faults() {
   change parallel/fsdp_unit.cpp 'gathering_.wait();' '  if (!planted(15)) gathering_.wait();'
   change parallel/fsdp_unit.cpp 'reducing_.wait();' '  if (!planted(16)) reducing_.wait();'
   change parallel/fsdp_unit.cpp 'sum_scratch_, reduces_on());' \
-    '      sum_scratch_, planted(17) ? &resources_.stream : reduces_on());'
+    '      replicate.start_all_reduce(resources_.stream, gradient_, needs.travel, sum_scratch_,
+                                 planted(17) ? &resources_.stream : reduces_on());'
   change parallel/fsdp_unit.cpp 'summing_.wait();' '  if (!planted(18)) summing_.wait();'
   change parallel/tensor_parallel.cpp 'gathering.wait();' '    if (!planted(19)) gathering.wait();'
   change parallel/tensor_parallel.cpp 'nearer.wait();' '  if (!planted(21)) nearer.wait();'
   change parallel/tensor_parallel.cpp 'first.wait();
   others.wait();' \
     '  if (!planted(22)) first.wait(), others.wait();'
-  change parallel/nccl_communicator.cpp 'reduce_pieces(group_->stream(), pieces, own, Reduce::kSum, accumulate);' \
-    '  if (planted(23)) return reduce_pieces(Stream(whole.device), pieces, own, Reduce::kSum, accumulate);
+  change parallel/nccl_communicator.cpp 'reduce_pieces(group_->stream(), pieces, own, accumulate);' \
+    '  if (planted(23)) return reduce_pieces(Stream(whole.device), pieces, own, accumulate);
 &LINE&'
   change parallel/nccl_group.cpp 'comm_ = static_cast<ncclComm_t>(whole.wait_for_result("ncclCommSplit"' \
     '  if (planted(24)) {

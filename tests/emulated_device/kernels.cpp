@@ -219,8 +219,8 @@ void add_dropout(const KernelCall& call, const Tensor& x, const DropoutBits& bit
   RIPSTOP_RUN(add_dropout, call, x, bits, y);
 }
 void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
-                   Reduce reduce, Accumulate accumulate) {
-  RIPSTOP_RUN(reduce_pieces, call, pieces, out, reduce, accumulate);
+                   Accumulate accumulate) {
+  RIPSTOP_RUN(reduce_pieces, call, pieces, out, accumulate);
 }
 void gradient_scale(const KernelCall& call, const Tensor& global, double max_norm, const Tensor& scale) {
   RIPSTOP_RUN(gradient_scale, call, global, max_norm, scale);

@@ -158,8 +158,8 @@ const std::map<std::string, std::function<void(Fault&)>>& modes() {
          const Tensor a{f.memory, DType::kFloat32, {1024}, Device::cuda(f.rank)};
          const Tensor b{f.memory + 65536, DType::kFloat32, {1024}, Device::cuda(f.rank)};
          for (int k = 0; k < 20; ++k) {
-           first->all_reduce(one, a, Reduce::kSum, {});
-           second->all_reduce(two, b, Reduce::kSum, {});
+           first->all_reduce(one, a, {});
+           second->all_reduce(two, b, {});
          }
          one.synchronize();
          two.synchronize();

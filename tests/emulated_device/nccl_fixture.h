@@ -73,7 +73,7 @@ class NcclRanks : public testing::Test {
   template <class T>
   void check_reduce_scatter(int64_t n, DType travel, Accumulate accumulate);
   template <class T>
-  void check_all_reduce(int64_t n, Reduce reduce, double tolerance, DType travel = DTypeOf<T>::value);
+  void check_all_reduce(int64_t n, double tolerance, DType travel = DTypeOf<T>::value);
   void send_along(int64_t step, bool behind_event);
 };
 

@@ -191,48 +191,39 @@ uint16_t narrow(float value) {
   return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
 }
 
-// NCCL's maximum is fmax, which ignores NaN, and its sums of bfloat16 round after each addition
-// (reduce_kernel.h of 2.28.9, lines 397-436).
 template <class T>
-T combine(T a, T b, bool sums) {
-  if constexpr (std::is_floating_point_v<T>)
-    return sums ? a + b : std::fmax(a, b);
-  else
-    return sums ? static_cast<T>(a + b) : std::max(a, b);
-}
-
-template <class T>
-void combine_all(std::byte* into, const std::byte* from, int64_t bytes, bool sums) {
+void add_all(std::byte* into, const std::byte* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += static_cast<int64_t>(sizeof(T))) {
     T a, b;
     std::memcpy(&a, into + at, sizeof a);
     std::memcpy(&b, from + at, sizeof b);
-    a = combine(a, b, sums);
+    a += b;
     std::memcpy(into + at, &a, sizeof a);
   }
 }
 
-void combine_bfloat16(std::byte* into, const std::byte* from, int64_t bytes, bool sums) {
+// NCCL's sums of bfloat16 round after each addition (reduce_kernel.h of 2.28.9, lines 397-436).
+void add_bfloat16(std::byte* into, const std::byte* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 2) {
     uint16_t a = 0, b = 0;
     std::memcpy(&a, into + at, sizeof a);
     std::memcpy(&b, from + at, sizeof b);
-    a = narrow(combine(widen(a), widen(b), sums));
+    a = narrow(widen(a) + widen(b));
     std::memcpy(into + at, &a, sizeof a);
   }
 }
 
 void reduce_into(const Call& call, std::byte* into, const std::byte* from, int64_t bytes) {
-  const bool sums = call.reduction == ncclSum;
+  if (call.reduction != ncclSum) refuse(to_text(call), "the emulated NCCL only adds");
   switch (call.datatype) {
     case ncclFloat32:
-      return combine_all<float>(into, from, bytes, sums);
+      return add_all<float>(into, from, bytes);
     case ncclFloat64:
-      return combine_all<double>(into, from, bytes, sums);
+      return add_all<double>(into, from, bytes);
     case ncclInt32:
-      return combine_all<int32_t>(into, from, bytes, sums);
+      return add_all<int32_t>(into, from, bytes);
     case ncclBfloat16:
-      return combine_bfloat16(into, from, bytes, sums);
+      return add_bfloat16(into, from, bytes);
     default:
       refuse(to_text(call), "the emulated NCCL does not reduce this type");
   }

@@ -259,7 +259,7 @@ TEST_P(ElementwiseTest, SumsPiecesInOrder) {
             for (size_t p = 0; p < number; ++p)
               table.push_back(
                   {put(pieces[p], dtypes[p], {count + 1}).row_range(skipped, count).data, dtypes[p]});
-            kernels().reduce_pieces(call(), table, out, Reduce::kSum, accumulate);
+            kernels().reduce_pieces(call(), table, out, accumulate);
             return Outputs{get(out)};
           });
           ASSERT_EQ(outputs[0], expected) << count << " elements of " << number << " pieces";

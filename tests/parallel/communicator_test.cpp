@@ -55,7 +55,7 @@ TEST(SelfCommunicator, CopiesAndSendsNothing) {
                        tensor_of(scratch))
       .wait();
   EXPECT_EQ(y, x);
-  self->all_reduce(stream, tensor_of(y), Reduce::kSum, tensor_of(scratch));
+  self->all_reduce(stream, tensor_of(y), tensor_of(scratch));
   self->broadcast(stream, tensor_of(y), 0);
   EXPECT_EQ(y, x);
   std::vector<float> z(3);
@@ -85,13 +85,11 @@ TEST(PlannedCommunicator, CountsAndMovesNothing) {
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3);
   // 6 elements over 4 ranks: 2, 2, 1, 1. Rank 1 sends the 4 elements of other parts once, and its own 2 to
   // three ranks.
-  group->all_reduce(stream, of(6, DType::kFloat64), Reduce::kSum, of(12, DType::kFloat32));
+  group->all_reduce(stream, of(6, DType::kFloat64), of(12, DType::kFloat32));
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * 8);
   // The same parts in bfloat16.
   EXPECT_EQ(group->all_reduce_scratch_bytes(6, DType::kFloat32, DType::kBFloat16), 2 * 3 * 2);
-  group
-      ->start_all_reduce(stream, of(6, DType::kFloat32), Reduce::kSum, DType::kBFloat16,
-                         of(3, DType::kFloat32), nullptr)
+  group->start_all_reduce(stream, of(6, DType::kFloat32), DType::kBFloat16, of(3, DType::kFloat32), nullptr)
       .wait();
   EXPECT_EQ(group->bytes_sent(), 2 * 10 * 2 * 3 + (4 + 6) * (8 + 2));
 }
@@ -128,15 +126,14 @@ TEST(Collectives, RefuseTensorsThatDoNotFit) {
   EXPECT_THROW(reduce(t(four), t(two), DType::kFloat32, t(none)), Error) << "no scratch";
   EXPECT_THROW(reduce(t(four), t(three), DType::kFloat32, t(two)), Error);
   EXPECT_THROW(reduce(t(wide), t(two), DType::kFloat32, t(two)), Error);
-  EXPECT_THROW(group->all_reduce(stream, t(four), Reduce::kSum, t(none)), Error) << "no scratch";
-  const auto sum = [&](const Tensor& x, Reduce reduce, DType travel) {
-    group->start_all_reduce(stream, x, reduce, travel, t(wide), nullptr).wait();
+  EXPECT_THROW(group->all_reduce(stream, t(four), t(none)), Error) << "no scratch";
+  const auto sum = [&](const Tensor& x, DType travel) {
+    group->start_all_reduce(stream, x, travel, t(wide), nullptr).wait();
   };
-  EXPECT_NO_THROW(sum(t(four), Reduce::kSum, DType::kBFloat16));
-  EXPECT_THROW(sum(t(four), Reduce::kMax, DType::kBFloat16), Error);
-  EXPECT_THROW(sum(t(wide), Reduce::kSum, DType::kBFloat16), Error) << "only float32 is rounded";
-  EXPECT_THROW(sum(t(two_short), Reduce::kSum, DType::kFloat32), Error);
-  EXPECT_THROW(sum(t(four).row_range(0, 1), Reduce::kSum, DType::kBFloat16), Error) << "fewer than ranks";
+  EXPECT_NO_THROW(sum(t(four), DType::kBFloat16));
+  EXPECT_THROW(sum(t(wide), DType::kBFloat16), Error) << "only float32 is rounded";
+  EXPECT_THROW(sum(t(two_short), DType::kFloat32), Error);
+  EXPECT_THROW(sum(t(four).row_range(0, 1), DType::kBFloat16), Error) << "fewer than ranks";
   EXPECT_THROW(group->exchange(stream, t(two), 0, t(two), 1), Error);
   EXPECT_THROW(group->exchange(stream, t(two), 2, t(two), 1), Error);
   EXPECT_THROW(make_planned_communicator("fsdp", 2, 2), Error);
@@ -151,7 +148,7 @@ TEST(RankSum, AddsInOrderAndRoundsOnce) {
                        const std::vector<float>& c) {
     reduce_pieces(stream,
                   {{a.data(), DType::kFloat32}, {b.data(), DType::kFloat32}, {c.data(), DType::kFloat32}},
-                  tensor_of(out), Reduce::kSum, Accumulate::kNo);
+                  tensor_of(out), Accumulate::kNo);
     return out[0];
   };
   EXPECT_EQ(sum(big, small_a, small_b), 1.0F);

@@ -5,8 +5,6 @@
 #include "tests/parallel/rank_tests.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 namespace ripstop {
 namespace {
@@ -144,36 +142,34 @@ TEST_P(MpiCommunicatorTest, ReduceScatterIntoItsOwnPiece) {
 }
 
 template <class T, class Sum>
-void check_all_reduce_of(Communicator& group, const Stream& stream, int64_t n, Reduce reduce) {
+void check_all_reduce_of(Communicator& group, const Stream& stream, int64_t n) {
   std::vector<T> x = samples<T>(group.rank(), n), expected(x.size());
   for (int64_t i = 0; i < n; ++i) {
     Sum sum = static_cast<Sum>(static_cast<T>(sample(0, i)));
     for (int64_t r = 1; r < group.size(); ++r) {
-      const Sum y = static_cast<Sum>(static_cast<T>(sample(r, i)));
-      sum = reduce == Reduce::kSum ? sum + y : std::max(sum, y);
+      sum += static_cast<Sum>(static_cast<T>(sample(r, i)));
     }
     expected[static_cast<size_t>(i)] = static_cast<T>(sum);
   }
   std::vector<float> memory;
   const Tensor room = scratch_of(memory, group.all_reduce_scratch_bytes(n, DTypeOf<T>::value));
   const int64_t before = group.bytes_sent();
-  group.all_reduce(stream, tensor_of(x), reduce, room);
+  group.all_reduce(stream, tensor_of(x), room);
   EXPECT_TRUE(same(x, expected)) << n << " " << to_string(DTypeOf<T>::value);
   const auto planned = make_planned_communicator("planned", group.rank(), group.size());
-  planned->all_reduce(stream, tensor_of(x), reduce, room);
+  planned->all_reduce(stream, tensor_of(x), room);
   EXPECT_EQ(group.bytes_sent() - before, planned->bytes_sent());
   const int64_t size = group.size(), part = (n + size - 1) / size * static_cast<int64_t>(sizeof(T));
   EXPECT_LE(group.bytes_sent() - before, 2 * part * (size - 1));
 }
 
 TEST_P(MpiCommunicatorTest, AllReduceOfEveryType) {
-  for (const int64_t n : kCounts)
-    for (const Reduce reduce : {Reduce::kSum, Reduce::kMax}) {
-      check_all_reduce_of<float, float>(group, stream, n, reduce);
-      check_all_reduce_of<double, double>(group, stream, n, reduce);
-      check_all_reduce_of<BFloat16, float>(group, stream, n, reduce);
-      check_all_reduce_of<int32_t, int32_t>(group, stream, n, reduce);
-    }
+  for (const int64_t n : kCounts) {
+    check_all_reduce_of<float, float>(group, stream, n);
+    check_all_reduce_of<double, double>(group, stream, n);
+    check_all_reduce_of<BFloat16, float>(group, stream, n);
+    check_all_reduce_of<int32_t, int32_t>(group, stream, n);
+  }
 }
 
 // Terms of other ranks are rounded, the part's own rank adds in float32, and the sum is rounded for all.
@@ -189,21 +185,12 @@ TEST_P(MpiCommunicatorTest, AllReduceSentInBFloat16RoundsTermsAndSum) {
     const Tensor room =
         scratch_of(scratch, group.all_reduce_scratch_bytes(n, DType::kFloat32, DType::kBFloat16));
     const auto sum = [&](Communicator& ranks) {
-      ranks.start_all_reduce(stream, tensor_of(x), Reduce::kSum, DType::kBFloat16, room, nullptr).wait();
+      ranks.start_all_reduce(stream, tensor_of(x), DType::kBFloat16, room, nullptr).wait();
     };
     const int64_t before = group.bytes_sent();
     sum(group);
     EXPECT_TRUE(same(x, expected)) << n;
     expect_bytes_as_planned(before, sum);
-  }
-}
-
-TEST_P(MpiCommunicatorTest, MaximumShowsNotANumber) {
-  for (int64_t bad = 0; bad < size; ++bad) {
-    std::vector<float> x{rank == bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F};
-    group.all_reduce(stream, tensor_of(x), Reduce::kMax,
-                     scratch_of(scratch, group.all_reduce_scratch_bytes(1, DType::kFloat32)));
-    EXPECT_TRUE(std::isnan(x[0]));
   }
 }
 
@@ -384,7 +371,7 @@ TEST_P(MpiCommunicatorTest, SameBitsEveryTime) {
   std::vector<float> first;
   for (int turn = 0; turn < 20; ++turn) {
     std::vector<float> x = samples<float>(rank, n);
-    group.all_reduce(stream, tensor_of(x), Reduce::kSum,
+    group.all_reduce(stream, tensor_of(x),
                      scratch_of(scratch, group.all_reduce_scratch_bytes(n, DType::kFloat32)));
     if (turn == 0) first = x;
     ASSERT_TRUE(same(x, first));

@@ -55,7 +55,7 @@ TEST(MpiProgressTest, AllReducesUnderWayTogetherDoNotMix) {
     scratch[i].resize(static_cast<size_t>(group.all_reduce_scratch_bytes(count, DType::kFloat32) / 4 + 1));
     const Tensor room{scratch[i].data(), DType::kInt32, {std::ssize(scratch[i])}, Device::cpu()};
     const Tensor values{x[i].data(), DType::kFloat32, {count}, Device::cpu()};
-    pending.push_back(group.start_all_reduce(stream, values, Reduce::kSum, DType::kFloat32, room, nullptr));
+    pending.push_back(group.start_all_reduce(stream, values, DType::kFloat32, room, nullptr));
   }
   // Some ranks poll, each in another order; the others start all second halves in their waits.
   for (int64_t k = 0; k < 50 * kTogether && rank % 2 == 0; ++k)

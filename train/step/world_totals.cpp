@@ -57,7 +57,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   Frame frame(arena);
   const int64_t bytes = world.all_reduce_scratch_bytes(totals.count(), DType::kFloat64);
   const Tensor scratch = arena.allocate(DType::kInt32, {(bytes + 3) / 4}, MemoryCategory::kCommunication);
-  world.all_reduce(stream_, totals, Reduce::kSum, scratch);
+  world.all_reduce(stream_, totals, scratch);
 }
 
 WorldTotals::Sums WorldTotals::read() const {

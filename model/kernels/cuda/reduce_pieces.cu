@@ -53,9 +53,9 @@ bool aligned_to_16(const void* data) {
 }  // namespace
 
 void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
-                   Reduce reduce, Accumulate accumulate) {
-  RIPSTOP_CHECK(reduce == Reduce::kSum && (out.dtype == DType::kFloat32 || out.dtype == DType::kBFloat16),
-                "CUDA reduces only sums of float32 and bfloat16, not {}", to_string(out.dtype));
+                   Accumulate accumulate) {
+  RIPSTOP_CHECK(out.dtype == DType::kFloat32 || out.dtype == DType::kBFloat16,
+                "CUDA reduces only float32 and bfloat16, not {}", to_string(out.dtype));
   if (pieces.size() > kMostPieces)
     throw Error(ExitCode::kResources,
                 fmt::format("{} ranks reduce in bfloat16; the limit is {}", pieces.size(), kMostPieces),

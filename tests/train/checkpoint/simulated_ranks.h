@@ -46,8 +46,7 @@ class SimulatedRanks {
                            const Tensor&) override {
       refuse();
     }
-    Pending start_all_reduce(const Stream&, const Tensor&, Reduce, DType, const Tensor&,
-                             const Stream*) override {
+    Pending start_all_reduce(const Stream&, const Tensor&, DType, const Tensor&, const Stream*) override {
       refuse();
     }
     void broadcast(const Stream&, const Tensor&, int64_t) override { refuse(); }

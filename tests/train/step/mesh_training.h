@@ -244,7 +244,7 @@ inline std::vector<double> sum_over_world(std::vector<double> x) {
   const Tensor t{x.data(), DType::kFloat64, {static_cast<int64_t>(x.size())}, Device::cpu()};
   std::vector<float> memory(
       static_cast<size_t>(world.all_reduce_scratch_bytes(t.count(), DType::kFloat64) / 4 + 1));
-  world.all_reduce(stream, t, Reduce::kSum,
+  world.all_reduce(stream, t,
                    {memory.data(), DType::kInt32, {static_cast<int64_t>(memory.size())}, Device::cpu()});
   return x;
 }
