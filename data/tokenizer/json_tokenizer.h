@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "data/tokenizer/spanned_token.h"
+#include "data/tokenizer/tokenizer_json.h"
 
 namespace ripstop {
 
@@ -23,24 +25,22 @@ class JsonTokenizer {
   /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is
   /// damaged, or if a component or value in it might give other ids than `tokenizers`. Ignores `truncation`
   /// and `padding`.
-  JsonTokenizer(std::string_view json, const std::string& name);
-  ~JsonTokenizer();
-  JsonTokenizer(JsonTokenizer&&) noexcept;
-  JsonTokenizer& operator=(JsonTokenizer&&) noexcept;
+  JsonTokenizer(std::string_view json, const std::string& name)
+      : JsonTokenizer(read_tokenizer_json(json, name), name) {}
 
   /// The highest id + 1. Ids below it may have no token.
-  int64_t vocabulary_size() const;
+  int64_t vocabulary_size() const { return size_; }
   /// Identifies the tokenizer: SHA-256, 64 hex digits, of all that decides ids and texts, in a form that does
   /// not depend on the version that saved the file.
-  const std::string& sha256() const;
+  const std::string& sha256() const { return sha256_; }
 
   /// The ids of `text`, which is UTF-8, without prefix() and suffix(). Throws Error(kInputData) if `text` is
   /// not UTF-8, or if a regular expression of the tokenizer takes too many steps on it. If a token ends
   /// inside a letter, its end_byte is the end of that letter.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
-  const std::vector<int32_t>& prefix() const;
-  const std::vector<int32_t>& suffix() const;
+  const std::vector<int32_t>& prefix() const { return prefix_; }
+  const std::vector<int32_t>& suffix() const { return suffix_; }
 
   /// The text of `ids`, always valid UTF-8: bytes that are not UTF-8 become U+FFFD. `skip_special` leaves
   /// special added tokens out. Ids without a token are left out. Throws Error(kInputData) for an id outside
@@ -57,8 +57,37 @@ class JsonTokenizer {
   std::string piece_bytes(int32_t id) const;
 
  private:
-  struct Parts;
-  std::unique_ptr<const Parts> parts_;
+  /// Memory for one thread that encodes a text.
+  struct Scratch {
+    TracedText text;
+    StepScratch steps;
+    BpeScratch bpe;
+    std::vector<WordToken> word;
+  };
+  /// Scratches that no thread uses now.
+  class ScratchPool {
+   public:
+    std::unique_ptr<Scratch> take();
+    void give_back(std::unique_ptr<Scratch> scratch);
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<Scratch>> free_;
+  };
+
+  JsonTokenizer(TokenizerJson json, const std::string& name);
+  std::vector<AddedToken> with_spellings(std::vector<AddedToken> tokens) const;
+  void check_id(int32_t id) const;
+  std::string_view spelling(int32_t id) const;
+
+  BpeModel model_;
+  std::vector<TextStep> normalizer_, pre_tokenizer_;
+  TokenDecoder decoder_;
+  std::vector<int32_t> prefix_, suffix_;
+  AddedTokens added_;
+  int64_t size_ = 0;
+  std::string sha256_;
+  mutable ScratchPool scratches_;
 };
 
 }  // namespace ripstop
