@@ -1,8 +1,9 @@
 #pragma once
 #include <bit>
 #include <cstdint>
-#include <string_view>
 #include <type_traits>
+
+#include "model/core/words.h"
 
 namespace ripstop {
 
@@ -12,20 +13,9 @@ constexpr int64_t element_bytes(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : dtype == DType::kFloat64 ? 8 : 4;
 }
 
-/// The spelling of configs and checkpoints: "float32", "bfloat16", ...
-constexpr std::string_view to_string(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kInt32:
-      return "int32";
-  }
-  return "?";
-}
+/// The spelling of configs and checkpoints.
+template <>
+inline constexpr std::array<std::string_view, 4> kWords<DType> = {"float32", "bfloat16", "float64", "int32"};
 
 /// A bfloat16 number: the upper half of a float32.
 struct BFloat16 {
