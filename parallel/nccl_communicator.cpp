@@ -32,13 +32,8 @@ class ExposedTime {
     CudaEvent begin{cudaEventDefault}, end{cudaEventDefault};
   };
   void collect() {
-    for (; !spans_.empty() && is_reached(spans_.front()->end.native()); spans_.pop_front()) {
-      float milliseconds = 0;
-      check_cuda(
-          cudaEventElapsedTime(&milliseconds, spans_.front()->begin.native(), spans_.front()->end.native()),
-          "cudaEventElapsedTime");
-      seconds_ += 1e-3 * static_cast<double>(milliseconds);
-    }
+    for (; !spans_.empty() && spans_.front()->end.is_reached(); spans_.pop_front())
+      seconds_ += 1e-3 * spans_.front()->end.milliseconds_since(spans_.front()->begin);
   }
 
   std::deque<std::unique_ptr<Span>> spans_;

@@ -130,7 +130,7 @@ void NcclWorld::await(FunctionRef<bool()> done) {
     int64_t turn = 0;
     group->host().await(first == nullptr ? "work of the GPU" : first->operation, [&] {
       if (turn++ % 64 == 0) group->check_health();
-      return done() || (first != nullptr && is_reached(first->end.native()));
+      return done() || (first != nullptr && first->end.is_reached());
     });
   }
 }
@@ -149,7 +149,7 @@ void NcclGroup::begin(const Stream& caller, const Event* behind) {
   constexpr size_t kMostOpen = 8;
   while (oldest() != nullptr && open_.size() >= kMostOpen) {
     const std::shared_ptr<OpenCollective> first = open_.front();
-    world_->await([&] { return is_reached(first->end.native()); });
+    world_->await([&] { return first->end.is_reached(); });
   }
   if (behind != nullptr) return behind->make_wait(stream_);
   // The collective must wait until the caller's kernels have written its input.
@@ -165,7 +165,7 @@ std::shared_ptr<OpenCollective> NcclGroup::end(const char* operation) {
 }
 
 const OpenCollective* NcclGroup::oldest() {
-  while (!open_.empty() && is_reached(open_.front()->end.native())) open_.pop_front();
+  while (!open_.empty() && open_.front()->end.is_reached()) open_.pop_front();
   return open_.empty() ? nullptr : open_.front().get();
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <vector>
 
@@ -13,31 +12,10 @@
 
 namespace ripstop {
 
-class CudaEvent {
- public:
-  explicit CudaEvent(unsigned flags) {
-    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
-  }
-  ~CudaEvent() {
-    if (std::uncaught_exceptions() == 0) static_cast<void>(cudaEventDestroy(event_));
-  }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-
-  void record(cudaStream_t stream) const { check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  void make_wait(cudaStream_t stream) const {
-    check_cuda(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
-  }
-  cudaEvent_t native() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 struct OpenCollective {
   const char* operation;
   int64_t sequence;
-  CudaEvent end{cudaEventDisableTiming};
+  CudaEvent end{};
 };
 
 class NcclGroup;
@@ -101,7 +79,7 @@ class NcclGroup {
   std::shared_ptr<NcclWorld> world_;
   std::unique_ptr<Communicator> host_;
   Stream stream_;
-  CudaEvent issued_{cudaEventDisableTiming};
+  CudaEvent issued_;
   ncclComm_t comm_ = nullptr;
   std::deque<void*> results_;  ///< places for wait_for_result(), at fixed addresses
   std::deque<std::shared_ptr<OpenCollective>> open_;

@@ -130,22 +130,27 @@ std::vector<std::string> take_notes(void* stream) {
 
 void* make_event(const Device& device) {
   select(device);
-  cudaEvent_t event = nullptr;
-  // An event that takes no time stamp costs less to record and to wait for.
-  check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  return event;
+  return new CudaEvent();
 }
 void end_event(const Device&, void* event) noexcept {
-  static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+  delete static_cast<CudaEvent*>(event);
 }
 void record(const Device&, void* event, void* stream) {
-  check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<CudaStream*>(stream)->native()),
-             "cudaEventRecord");
+  static_cast<CudaEvent*>(event)->record(static_cast<CudaStream*>(stream)->native());
 }
 void make_wait(const Device&, void* event, void* stream) {
-  check_cuda(
-      cudaStreamWaitEvent(static_cast<CudaStream*>(stream)->native(), static_cast<cudaEvent_t>(event), 0),
-      "cudaStreamWaitEvent");
+  static_cast<CudaEvent*>(event)->make_wait(static_cast<CudaStream*>(stream)->native());
+}
+
+cudaStream_t new_stream(int device, bool urgent) {
+  select(Device::cuda(device));
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  // Non-blocking: no implicit order with the legacy stream, so gathers and kernels can overlap.
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+             "cudaStreamCreate");
+  return stream;
 }
 
 }  // namespace
@@ -159,21 +164,19 @@ void check_cuda(cudaError_t result, const char* call) {
                   : "`ripstop doctor` shows driver, GPUs and the versions that ripstop was built for");
 }
 
-bool is_reached(cudaEvent_t event) {
-  const cudaError_t result = cudaEventQuery(event);
+bool CudaEvent::is_reached() const {
+  const cudaError_t result = cudaEventQuery(event_);
   if (result != cudaErrorNotReady) check_cuda(result, "cudaEventQuery");
   return result == cudaSuccess;
 }
 
-CudaStream::CudaStream(int device, bool urgent) : device_(device) {
-  select(Device::cuda(device));
-  int least = 0, greatest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-  // Non-blocking: no implicit order with the legacy stream, so gathers and kernels can overlap.
-  check_cuda(cudaStreamCreateWithPriority(&native_, cudaStreamNonBlocking, urgent ? greatest : least),
-             "cudaStreamCreate");
-  check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
+double CudaEvent::milliseconds_since(const CudaEvent& begin) const {
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "cudaEventElapsedTime");
+  return static_cast<double>(milliseconds);
 }
+
+CudaStream::CudaStream(int device, bool urgent) : device_(device), native_(new_stream(device, urgent)) {}
 
 CudaStream::~CudaStream() {
   // Destroying cuDNN's handles waits for the device, too, so leak them (see `release`).
@@ -184,11 +187,8 @@ CudaStream::~CudaStream() {
   static_cast<void>(cudaSetDevice(device_));
   static_cast<void>(cudaStreamSynchronize(native_));
   states_.clear();
-  for (StagingBuffer& buffer : staging_) {
+  for (StagingBuffer& buffer : staging_)
     if (buffer.memory != nullptr) static_cast<void>(cudaFreeHost(buffer.memory));
-    if (buffer.left != nullptr) static_cast<void>(cudaEventDestroy(buffer.left));
-  }
-  static_cast<void>(cudaEventDestroy(end_));
   static_cast<void>(cudaStreamDestroy(native_));
 }
 
@@ -197,27 +197,19 @@ void CudaStream::note(const std::string& what, const std::string& why) {
 }
 
 void CudaStream::synchronize() {
-  check_cuda(cudaEventRecord(end_, native_), "cudaEventRecord");
+  end_.record(native_);
   wait_for(end_);
 }
 
-void CudaStream::wait_for(cudaEvent_t event) {
+void CudaStream::wait_for(const CudaEvent& event) {
   const std::shared_ptr<CudaWaiter> waiter = waiter_.lock();
   // Without other ranks there is no waiter.
-  if (waiter == nullptr) return check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
-  waiter->await([&] { return is_reached(event); });
-}
-
-void CudaStream::make_staging() {
-  for (StagingBuffer& buffer : staging_) {
-    check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&buffer.memory), kStagingBytes, cudaHostAllocDefault),
-               "cudaHostAlloc");
-    check_cuda(cudaEventCreateWithFlags(&buffer.left, cudaEventDisableTiming), "cudaEventCreate");
-  }
+  if (waiter == nullptr) return event.synchronize();
+  waiter->await([&] { return event.is_reached(); });
 }
 
 void CudaStream::next_staging() {
-  check_cuda(cudaEventRecord(staging_[current_].left, native_), "cudaEventRecord");
+  staging_[current_].left.record(native_);
   current_ = (current_ + 1) % kStagingBuffers;
   used_ = 0;
   wait_for(staging_[current_].left);
@@ -225,7 +217,10 @@ void CudaStream::next_staging() {
 
 // Returns pinned memory that no earlier copy still reads or writes.
 std::byte* CudaStream::room(int64_t bytes) {
-  if (staging_[0].memory == nullptr) make_staging();
+  if (staging_[0].memory == nullptr)
+    for (StagingBuffer& buffer : staging_)
+      check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&buffer.memory), kStagingBytes, cudaHostAllocDefault),
+                 "cudaHostAlloc");
   if (used_ + bytes > kStagingBytes) next_staging();
   std::byte* place = staging_[current_].memory + used_;
   used_ += round_up(bytes, kMemoryAlignment);
@@ -263,7 +258,7 @@ void CudaStream::to_host(void* to, const void* from, int64_t bytes) {
     check_cuda(cudaMemcpyAsync(place, static_cast<const std::byte*>(from) + at, static_cast<size_t>(part),
                                cudaMemcpyDeviceToHost, native_),
                "cudaMemcpyAsync");
-    check_cuda(cudaEventRecord(staging_[current_].left, native_), "cudaEventRecord");
+    staging_[current_].left.record(native_);
     take(before);
     before = now;
   }

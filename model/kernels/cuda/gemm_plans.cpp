@@ -46,33 +46,6 @@ bool capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-class Stopwatch {
- public:
-  Stopwatch() {
-    for (cudaEvent_t* event : {&begin_, &end_}) check_cuda(cudaEventCreate(event), "cudaEventCreate");
-  }
-  ~Stopwatch() {
-    for (cudaEvent_t event : {begin_, end_}) static_cast<void>(cudaEventDestroy(event));
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
-  /// Waits for `work`, and returns its time on the stream.
-  template <class Work>
-  double microseconds(cudaStream_t stream, Work work) {
-    check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord");
-    work();
-    check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord");
-    check_cuda(cudaEventSynchronize(end_), "cudaEventSynchronize");
-    float milliseconds = 0;
-    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
-    return 1e3 * static_cast<double>(milliseconds);
-  }
-
- private:
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
 /// Device memory for one measurement, which no memory plan counts; null if no memory is left. Freed in stream
 /// order, because cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
 class SpareMemory {
@@ -248,7 +221,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
     return;
   }
   plan.settled = true;
-  // Earlier work may wait for other ranks. This wait has a deadline, unlike the waits of Stopwatch.
+  // Earlier work may wait for other ranks. This wait has a deadline, unlike the waits of microseconds().
   work.call.stream.synchronize();
   const auto algorithms = candidates(gemm, plan.descriptors, kMostCandidates);
   const Work timed{work.call, gemm, work.a, work.b, adds ? spare.data() : work.d};
@@ -269,18 +242,19 @@ std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescript
   constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;
   std::vector<double> times(algorithms.size(), kNever);
   std::vector<bool> failed(algorithms.size(), false);
-  Stopwatch stopwatch;
+  const CudaEvent begin(cudaEventDefault), end(cudaEventDefault);
   const cudaStream_t stream = native_stream(work.call.stream);
   const CacheFlush flush(device_, stream);
   for (int round = -1; round < kRounds; ++round) {  // round -1 loads the kernels
     const double best = times.empty() ? kNever : *std::min_element(times.begin(), times.end());
     for (size_t i = 0; i < algorithms.size(); ++i) {
       if (failed[i] || (round > 0 && times[i] > kFarOff * best)) continue;
-      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
       flush();
-      const double taken =
-          stopwatch.microseconds(stream, [&] { status = run(work, descriptors, algorithms[i], 0.0F); });
-      failed[i] = status != CUBLAS_STATUS_SUCCESS;
+      begin.record(stream);
+      failed[i] = run(work, descriptors, algorithms[i], 0.0F) != CUBLAS_STATUS_SUCCESS;
+      end.record(stream);
+      end.synchronize();
+      const double taken = 1e3 * end.milliseconds_since(begin);
       if (failed[i]) times[i] = kNever;
       if (!failed[i] && round >= 0) times[i] = std::min(times[i], taken);
     }
