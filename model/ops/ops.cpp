@@ -1,6 +1,7 @@
 #include "model/ops/ops.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/ops/kernel_table.h"
 #include "model/ops/operand_checks.h"
@@ -372,6 +373,15 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
   check_float(scale, 2, "scale");
   kernels(context).gradient_scale({context.stream}, global, max_norm, scale);
 }
+
+AdamWFactors::AdamWFactors(const AdamWStep& s)
+    : keep(static_cast<float>(1 - s.learning_rate * s.weight_decay)),
+      one_minus_beta1(static_cast<float>(1 - s.beta1)),
+      beta2(static_cast<float>(s.beta2)),
+      one_minus_beta2(static_cast<float>(1 - s.beta2)),
+      step_size(static_cast<float>(s.learning_rate / (1 - std::pow(s.beta1, static_cast<double>(s.step))))),
+      inverse_root(static_cast<float>(1 / std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.step))))),
+      epsilon(static_cast<float>(s.epsilon)) {}
 
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {

@@ -296,6 +296,13 @@ struct AdamWStep {
   MomentBits bits = {};  ///< read only for bfloat16 moments
 };
 
+/// The factors of one update, computed in float64 and then rounded once to float32.
+struct AdamWFactors {
+  float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
+
+  explicit AdamWFactors(const AdamWStep& s);
+};
+
 /// Computes the factor of this step's gradients on the device. global [3] float64 = {loss sum, target count,
 /// squared norm of the summed gradients}. scale [2] float32 = {factor, 1} with
 ///   factor = clip / count,  clip = min(1, max_norm / (norm / count + 1e-6)),  clip = 1 if max_norm is 0.

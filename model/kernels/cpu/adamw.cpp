@@ -18,22 +18,6 @@ namespace {
 // Elements of one task: 32 KiB of each array.
 constexpr int64_t kBlock = 8192;
 
-/// The factors of one update, computed in float64 and then rounded once to float32.
-struct Factors {
-  float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
-
-  explicit Factors(const AdamWStep& s) {
-    const auto step = static_cast<double>(s.step);
-    keep = static_cast<float>(1 - s.learning_rate * s.weight_decay);
-    one_minus_beta1 = static_cast<float>(1 - s.beta1);
-    beta2 = static_cast<float>(s.beta2);
-    one_minus_beta2 = static_cast<float>(1 - s.beta2);
-    step_size = static_cast<float>(s.learning_rate / (1 - std::pow(s.beta1, step)));
-    inverse_root = static_cast<float>(1 / std::sqrt(1 - std::pow(s.beta2, step)));
-    epsilon = static_cast<float>(s.epsilon);
-  }
-};
-
 /// Pointers to one element in each array of a call.
 template <class Moment>
 struct Range {
@@ -44,7 +28,7 @@ struct Range {
   Range at(int64_t i) const { return {gradient + i, master + i, first + i, second + i}; }
 };
 
-void update(const Factors& f, float scale, const Range<float>& x, int64_t count) {
+void update(const AdamWFactors& f, float scale, const Range<float>& x, int64_t count) {
   const float* gradient = x.gradient;
   float *master = x.master, *first = x.first, *second = x.second;
 #pragma omp simd
@@ -70,7 +54,8 @@ constexpr float kLargest = 0x1.fep127F;
 }
 
 /// words[i] holds the random bits of element i. The limits on m and v leave NaN as it is.
-void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint32_t* words, int64_t count) {
+void update(const AdamWFactors& f, float scale, const Range<BFloat16>& x, const uint32_t* words,
+            int64_t count) {
   const float* gradient = x.gradient;
   float* master = x.master;
   BFloat16 *first = x.first, *second = x.second;
@@ -88,14 +73,14 @@ void update(const Factors& f, float scale, const Range<BFloat16>& x, const uint3
 }
 
 /// Updates `count` elements that are consecutive in the logical parameter, from element `logical` on.
-void update_run(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
+void update_run(const AdamWFactors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
                 int64_t logical, int64_t count) {
   each_words(logical, count, static_cast<uint64_t>(step.step), step.bits.key,
              [&](int64_t at, int64_t n, const uint32_t* words) { update(f, scale, x.at(at), words, n); });
 }
 
-void update_rows(const Factors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x, int64_t at,
-                 int64_t count) {
+void update_rows(const AdamWFactors& f, const AdamWStep& step, float scale, const Range<BFloat16>& x,
+                 int64_t at, int64_t count) {
   const MomentBits& bits = step.bits;
   if (bits.stride == bits.columns)
     return update_run(f, step, scale, x.at(at), bits.origin + bits.begin + at, count);
@@ -123,7 +108,7 @@ void gradient_scale(const KernelCall&, const Tensor& global, double max_norm, co
 
 void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
-  const Factors factors(step);
+  const AdamWFactors factors(step);
   const float* factor_and_go = elements<float>(scale);
   const bool go = factor_and_go[1] != 0, rounds = first.dtype == DType::kBFloat16;
   float* weight = elements<float>(master);

@@ -7,7 +7,6 @@
 //
 // Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
 // block. Bandwidth is the limit: the four elements' 88 bytes take longer than the block's 100 instructions.
-#include <cmath>
 #include <type_traits>
 
 #include "model/kernels/cuda/cuda_kernels.h"
@@ -21,22 +20,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kElements = 4;  ///< elements of a thread: 16 bytes of float32 in one access
-
-/// The factors of one update, computed on the host in float64 and then rounded once.
-struct Factors {
-  float keep, one_minus_beta1, beta2, one_minus_beta2, step_size, inverse_root, epsilon;
-};
-
-Factors factors_of(const AdamWStep& s) {
-  const auto step = static_cast<double>(s.step);
-  return {static_cast<float>(1 - s.learning_rate * s.weight_decay),
-          static_cast<float>(1 - s.beta1),
-          static_cast<float>(s.beta2),
-          static_cast<float>(1 - s.beta2),
-          static_cast<float>(s.learning_rate / (1 - std::pow(s.beta1, step))),
-          static_cast<float>(1 / std::sqrt(1 - std::pow(s.beta2, step))),
-          static_cast<float>(s.epsilon)};
-}
 
 template <class Moment, class Copy>
 struct Shard {
@@ -106,7 +89,7 @@ __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Flo
 }
 
 template <int kWidth, class Moment, class Copy>
-__device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float scale, bool go, int64_t i) {
+__device__ void update(const Shard<Moment, Copy>& x, const AdamWFactors& f, float scale, bool go, int64_t i) {
   Floats<kWidth> p = load<kWidth>(x.master + i);
   if (go) {
     const Floats<kWidth> gradient = load<kWidth>(x.gradient + i);
@@ -128,7 +111,7 @@ __device__ void update(const Shard<Moment, Copy>& x, const Factors& f, float sca
 /// Reads the scale from device memory, so the host need not wait to find out whether the step is skipped.
 template <int kWidth, class Moment, class Copy>
 __global__ void __launch_bounds__(kThreads)
-    step_shard(Shard<Moment, Copy> x, Factors factors, int64_t count) {
+    step_shard(Shard<Moment, Copy> x, AdamWFactors factors, int64_t count) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   const float scale = x.scale[0];
   const bool go = x.scale[1] != 0;
@@ -188,7 +171,7 @@ void adamw(const KernelCall& call, const AdamWStep& step, const Tensor& scale, c
                                     static_cast<uint64_t>(step.step)};
     with_width<kElements>(whole, [&](auto width) {
       launch(call, "adamw", step_shard<width.value, Moment, Copy>,
-             {divide_up(count, int64_t{kThreads} * width.value)}, kThreads, shard, factors_of(step), count);
+             {divide_up(count, int64_t{kThreads} * width.value)}, kThreads, shard, AdamWFactors(step), count);
     });
   };
   with_element(copy.dtype, [&](auto element) {
