@@ -104,8 +104,7 @@ struct WorkspaceTable {
   int64_t (*attention)(int64_t rows, const Heads&, DType);
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
-  int64_t (*add_sum)(int64_t count);
-  int64_t (*add_squared_norm)(int64_t count);
+  int64_t (*add_sum)(int64_t count);  ///< also of add_squared_norm
 };
 const WorkspaceTable& cpu_workspaces();
 const WorkspaceTable& cuda_workspaces();

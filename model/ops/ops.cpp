@@ -307,7 +307,7 @@ void add_sum(Context& context, const Tensor& x, const Tensor& total) {
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total) {
   check_dtype(x, DType::kFloat32, "x");
   check_count(total, 1, DType::kFloat64, "total");
-  const Workspace workspace(context, workspace_bytes(context).add_squared_norm(x.count()));
+  const Workspace workspace(context, workspace_bytes(context).add_sum(x.count()));
   kernels(context).add_squared_norm(workspace.call, x, total);
 }
 
@@ -320,7 +320,7 @@ void add_squared_norm(const Stream& stream, const Tensor& x, const Tensor& total
 }
 
 int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
-  return workspaces(device.planned).add_squared_norm(count);
+  return workspaces(device.planned).add_sum(count);
 }
 
 void fill_zero(Context& context, const Tensor& x) {

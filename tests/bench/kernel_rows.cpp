@@ -363,7 +363,7 @@ class Rows {
           });
     add("add_squared_norm", ranges, [=](Operands& o) {
       const Tensor x = range(o), total = o.zeros(DType::kFloat64, {1});
-      const KernelCall call = o.call(o.workspaces().add_squared_norm(count));
+      const KernelCall call = o.call(o.workspaces().add_sum(count));
       return Work{[=, &k = o.kernels()] { k.add_squared_norm(call, x, total); }, 0, bytes_of({x})};
     });
     add("gradient_scale", 1, [=](Operands& o) {

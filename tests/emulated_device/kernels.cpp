@@ -197,7 +197,7 @@ void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   run("add_sum", &KernelTable::add_sum, bytes, call, x, total);
 }
 void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
-  const auto bytes = [count = x.count()] { return cpu_workspaces().add_squared_norm(count); };
+  const auto bytes = [count = x.count()] { return cpu_workspaces().add_sum(count); };
   run("add_squared_norm", &KernelTable::add_squared_norm, bytes, call, x, total);
 }
 void fill_zero(const KernelCall& call, const Tensor& x) {

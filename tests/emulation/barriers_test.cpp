@@ -136,7 +136,7 @@ class AllKernels {
   void sums() {
     const Tensor x = random({20000});
     kernels_.add_sum(call(workspaces_.add_sum(20000)), x, output(DType::kFloat64, {1}));
-    kernels_.add_squared_norm(call(workspaces_.add_squared_norm(20000)), x, output(DType::kFloat64, {1}));
+    kernels_.add_squared_norm(call(workspaces_.add_sum(20000)), x, output(DType::kFloat64, {1}));
   }
   void vocabulary() {
     const Tensor logits = random({3, 1000}), target = ids({1, 500, 999});

@@ -20,7 +20,6 @@ extern const WorkspaceTable workspace_table{
     .attention_backward = attention_backward_bytes,
     .attention_cached = attention_cached_bytes,
     .add_sum = add_sum_bytes,
-    .add_squared_norm = add_squared_norm_bytes,
 };
 
 }  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

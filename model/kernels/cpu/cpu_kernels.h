@@ -19,7 +19,6 @@ RIPSTOP_CPU_WORKSPACE(attention)
 RIPSTOP_CPU_WORKSPACE(attention_backward)
 RIPSTOP_CPU_WORKSPACE(attention_cached)
 RIPSTOP_CPU_WORKSPACE(add_sum)
-RIPSTOP_CPU_WORKSPACE(add_squared_norm)
 #undef RIPSTOP_CPU_WORKSPACE
 
 }  // namespace ripstop::RIPSTOP_INSTRUCTION_SET

@@ -60,9 +60,6 @@ void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   }
   add_terms(call, x, total, [](double value) { return value; });
 }
-int64_t add_squared_norm_bytes(int64_t count) {
-  return add_sum_bytes(count);
-}
 void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
   add_terms(call, x, total, [](double value) { return value * value; });
 }
