@@ -112,14 +112,10 @@ __device__ void update(const Shard<Moment, Copy>& x, const AdamWFactors& f, floa
 template <int kWidth, class Moment, class Copy>
 __global__ void __launch_bounds__(kThreads)
     step_shard(Shard<Moment, Copy> x, AdamWFactors factors, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
   const float scale = x.scale[0];
   const bool go = x.scale[1] != 0;
-  if (i + kWidth <= count) {
-    update<kWidth>(x, factors, scale, go, i);
-  } else {
-    for (int64_t j = i; j < count; ++j) update<1>(x, factors, scale, go, j);
-  }
+  with_part<kWidth>(grid_thread() * kWidth, count,
+                    [&](auto width, int64_t i) { update<width.value>(x, factors, scale, go, i); });
 }
 
 /// Whether every four elements that begin at a multiple of four have their random bits in one Philox block.

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 template <int kWidth, bool kAdds, class T>
 __global__ void __launch_bounds__(kThreads)
     drop_elements(const T* x, T* y, DropoutBits bits, int64_t columns, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
+  const int64_t i = grid_thread() * kWidth;
   if (i >= count) return;
   const int64_t row = bits.first_row + i / columns, column = bits.first_column + i % columns;
   const int64_t sequence = bits.first_sequence + row / bits.sequence_length * bits.sequence_step;

@@ -24,18 +24,14 @@ struct Square {
 template <int kWidth, class Term>
 __global__ void __launch_bounds__(kThreads)
     partial_sums(const float* x, int64_t count, double* partial, Term term) {
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x * kWidth;
   double sum = 0;
-  for (int64_t i = thread * kWidth; i < count; i += step) {
-    if (i + kWidth <= count) {
-      const Floats<kWidth> values = load<kWidth>(x + i);
+  for (int64_t i = grid_thread() * kWidth; i < count; i += step)
+    with_part<kWidth>(i, count, [&](auto width, int64_t at) {
+      const Floats<width.value> values = load<width.value>(x + at);
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) sum += term(values.at[c]);
-    } else {
-      for (int64_t j = i; j < count; ++j) sum += term(x[j]);
-    }
-  }
+      for (int c = 0; c < width.value; ++c) sum += term(values.at[c]);
+    });
   sum = block_sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -66,42 +62,29 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
 
 template <int kWidth, class From, class To>
 __global__ void __launch_bounds__(kThreads) convert_elements(const From* from, To* to, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  if (i + kWidth <= count) {
-    store(to + i, load<kWidth>(from + i));
-  } else {
-    for (int64_t j = i; j < count; ++j) store(to + j, load<1>(from + j));
-  }
+  with_part<kWidth>(grid_thread() * kWidth, count,
+                    [&](auto width, int64_t at) { store(to + at, load<width.value>(from + at)); });
 }
 
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) add_elements(const float* x, float* y, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  if (i + kWidth <= count) {
-    const Floats<kWidth> a = load<kWidth>(x + i);
-    Floats<kWidth> b = load<kWidth>(y + i);
+  with_part<kWidth>(grid_thread() * kWidth, count, [&](auto width, int64_t at) {
+    const Floats<width.value> a = load<width.value>(x + at);
+    Floats<width.value> b = load<width.value>(y + at);
 #pragma unroll
-    for (int c = 0; c < kWidth; ++c) b.at[c] += a.at[c];
-    store(y + i, b);
-  } else {
-    for (int64_t j = i; j < count; ++j) y[j] += x[j];
-  }
+    for (int c = 0; c < width.value; ++c) b.at[c] += a.at[c];
+    store(y + at, b);
+  });
 }
 
 template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads) scale_elements(float factor, T* x, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  const auto scale_at = [&](auto width, int64_t at) {
+  with_part<kWidth>(grid_thread() * kWidth, count, [&](auto width, int64_t at) {
     Floats<width.value> values = load<width.value>(x + at);
 #pragma unroll
     for (int c = 0; c < width.value; ++c) values.at[c] *= factor;
     store(x + at, values);
-  };
-  if (i + kWidth <= count) {
-    scale_at(Width<kWidth>{}, i);
-  } else {
-    for (int64_t j = i; j < count; ++j) scale_at(Width<1>{}, j);
-  }
+  });
 }
 
 int64_t blocks_of(int64_t count, int width) {

@@ -74,13 +74,8 @@ __device__ void add_logits(const Floats<kWidth>& x, Statistics& s) {
 /// the row one at a time.
 template <int kWidth, class Visit>
 __device__ void each_part(const float* row, int64_t count, Visit visit) {
-  for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth) {
-    if (i + kWidth <= count) {
-      visit(i, load<kWidth>(row + i));
-    } else {
-      for (int64_t j = i; j < count; ++j) visit(j, load<1>(row + j));
-    }
-  }
+  for (int64_t i = threadIdx.x * kWidth; i < count; i += blockDim.x * kWidth)
+    with_part<kWidth>(i, count, [&](auto width, int64_t at) { visit(at, load<width.value>(row + at)); });
 }
 
 template <int kWidth>

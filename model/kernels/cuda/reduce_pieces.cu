@@ -18,32 +18,24 @@ struct PieceTable {
 static_assert(sizeof(PieceTable) <= 4000, "kernel parameters may take 4 KiB");
 
 template <int kWidth, class T>
-__device__ void sum_at(const PieceTable& pieces, T* out, bool adds, int64_t i) {
-  Floats<kWidth> sum{};
-  for (int p = 0; p < pieces.count; ++p) {
-    const Floats<kWidth> x = pieces.is_bfloat16[p]
-                                 ? load<kWidth>(static_cast<const BFloat16*>(pieces.data[p]) + i)
-                                 : load<kWidth>(static_cast<const float*>(pieces.data[p]) + i);
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) sum.at[c] = p == 0 ? x.at[c] : sum.at[c] + x.at[c];
-  }
-  if (adds) {
-    const Floats<kWidth> before = load<kWidth>(out + i);
-#pragma unroll
-    for (int c = 0; c < kWidth; ++c) sum.at[c] = before.at[c] + sum.at[c];
-  }
-  store(out + i, sum);
-}
-
-template <int kWidth, class T>
 __global__ void __launch_bounds__(kThreads)
     sum_pieces(const PieceTable pieces, T* out, bool adds, int64_t count) {
-  const int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kWidth;
-  if (i + kWidth <= count) {
-    sum_at<kWidth>(pieces, out, adds, i);
-  } else {
-    for (int64_t j = i; j < count; ++j) sum_at<1>(pieces, out, adds, j);
-  }
+  with_part<kWidth>(grid_thread() * kWidth, count, [&](auto width, int64_t i) {
+    Floats<width.value> sum{};
+    for (int p = 0; p < pieces.count; ++p) {
+      const Floats<width.value> x = pieces.is_bfloat16[p]
+                                        ? load<width.value>(static_cast<const BFloat16*>(pieces.data[p]) + i)
+                                        : load<width.value>(static_cast<const float*>(pieces.data[p]) + i);
+#pragma unroll
+      for (int c = 0; c < width.value; ++c) sum.at[c] = p == 0 ? x.at[c] : sum.at[c] + x.at[c];
+    }
+    if (adds) {
+      const Floats<width.value> before = load<width.value>(out + i);
+#pragma unroll
+      for (int c = 0; c < width.value; ++c) sum.at[c] = before.at[c] + sum.at[c];
+    }
+    store(out + i, sum);
+  });
 }
 
 bool aligned_to_16(const void* data) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "model/device/dtype.h"
+#include "model/kernels/cuda/launch.h"
 
 namespace ripstop::cuda {
 
@@ -13,6 +14,22 @@ template <int kWidth>
 struct Floats {
   float at[kWidth];
 };
+
+/// The number of this thread in the grid.
+__device__ inline int64_t grid_thread() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+/// Calls body(Width<kWidth>{}, i) if elements [i, i + kWidth) are among the first `count`, else
+/// body(Width<1>{}, j) for each of them that is.
+template <int kWidth, class Body>
+__device__ inline void with_part(int64_t i, int64_t count, Body body) {
+  if (i + kWidth <= count) {
+    body(Width<kWidth>{}, i);
+  } else {
+    for (int64_t j = i; j < count; ++j) body(Width<1>{}, j);
+  }
+}
 
 /// Loads kWidth (1, 2, 4 or 8) elements. `from` must be aligned to their total size, at most 16 bytes.
 template <int kWidth>
