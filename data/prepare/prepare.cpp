@@ -33,18 +33,12 @@ namespace {
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
 /// The reason why an example cannot be used.
-enum class Fault {
-  kNone,
-  kEmptyDocument,
-  kEmptySummary,
-  kInvalidUtf8,
-  kNul,
-  kDuplicate,
-  kLongWord,
-  kNotText,
-  kNoAnswer,
-  kRefused
+struct Fault {
+  Skip skip;
+  std::string_view why;
 };
+constexpr Fault kEmptyDocument{Skip::kEmpty, "the document is empty or null"};
+constexpr Fault kNoAnswer{Skip::kNoAnswer, "no turn of the assistant counts that has a text"};
 
 /// The place of an example: "FILE:LINE", or "FILE" if the whole file is one example.
 std::string place_of(const CorpusExample& example) {
@@ -52,30 +46,10 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
-struct FaultText {
-  Skip skip;
-  std::string_view why;
-};
-/// `fault` is not kNone.
-const FaultText& text_of(Fault fault) {
-  static constexpr std::array<FaultText, 9> kTexts = {{
-      {Skip::kEmpty, "the document is empty or null"},
-      {Skip::kEmpty, "the summary is empty or null"},
-      {Skip::kInvalidUtf8, "not valid UTF-8"},
-      {Skip::kNul, "has a NUL byte"},
-      {Skip::kDuplicate, "an earlier example has the same texts"},
-      {Skip::kLongWord, "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"},
-      {Skip::kNotText, "tools and parts other than text are not read: "},
-      {Skip::kNoAnswer, "no turn of the assistant counts that has a text"},
-      {Skip::kRefused, "the chat template refuses it: "},
-  }};
-  return kTexts.at(static_cast<size_t>(fault) - 1);
-}
-
 /// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: the chat template's.
-std::string describe(const CorpusExample& example, Fault fault, const std::string& refusal = "") {
-  return fmt::format("{}: {}{}", place_of(example), text_of(fault).why,
-                     fault == Fault::kNotText ? example.not_text : refusal);
+std::string describe(const CorpusExample& example, const Fault& fault, const std::string& refusal = "") {
+  return fmt::format("{}: {}{}", place_of(example), fault.why,
+                     fault.skip == Skip::kNotText ? example.not_text : refusal);
 }
 
 /// Whether `c` is an ASCII control character other than tab, LF and CR. Bad conversions leave them in texts.
@@ -92,22 +66,25 @@ void for_texts(const CorpusExample& example, Body body) {
   body(example.summary, true);
 }
 
-/// Looks at this example alone, so it never returns kDuplicate.
-Fault fault_of(const CorpusExample& example, ExampleKind kind) {
-  if (example.invalid_utf8) return Fault::kInvalidUtf8;
+/// Looks at this example alone, so it finds no duplicates.
+std::optional<Fault> fault_of(const CorpusExample& example, ExampleKind kind) {
+  if (example.invalid_utf8) return Fault{Skip::kInvalidUtf8, "not valid UTF-8"};
   bool has_nul = example.id.find('\0') != std::string::npos;
   for_texts(example, [&](const std::string& text, bool) { has_nul |= text.find('\0') != std::string::npos; });
-  if (has_nul) return Fault::kNul;
-  if (!example.not_text.empty()) return Fault::kNotText;
+  if (has_nul) return Fault{Skip::kNul, "has a NUL byte"};
+  if (!example.not_text.empty())
+    return Fault{Skip::kNotText, "tools and parts other than text are not read: "};
   if (kind == ExampleKind::kConversation) {
     const auto answers = [](const Message& turn) {
       return turn.role == Role::kAssistant && turn.counts && !strip(turn.content).empty();
     };
-    return std::ranges::any_of(example.conversation, answers) ? Fault::kNone : Fault::kNoAnswer;
+    if (std::ranges::none_of(example.conversation, answers)) return kNoAnswer;
+    return std::nullopt;
   }
-  if (strip(example.document).empty()) return Fault::kEmptyDocument;
-  if (kind == ExampleKind::kSummary && strip(example.summary).empty()) return Fault::kEmptySummary;
-  return Fault::kNone;
+  if (strip(example.document).empty()) return kEmptyDocument;
+  if (kind == ExampleKind::kSummary && strip(example.summary).empty())
+    return Fault{Skip::kEmpty, "the summary is empty or null"};
+  return std::nullopt;
 }
 
 struct SplitState {
@@ -151,7 +128,7 @@ class Preparation {
   void take(EncodedExample& encoded);
   TokenExample encode(const CorpusExample& source, const Tokenizer& tokenizer,
                       const PromptTemplate& prompt) const;
-  void skip(const CorpusExample& example, Fault fault, const std::string& refusal = "");
+  void skip(const CorpusExample& example, const Fault& fault, const std::string& refusal);
   void note_special_names() const;
 
   const PrepareOptions& options_;
@@ -201,8 +178,8 @@ std::string Preparation::learn_tokenizer() {
        [&](CorpusExample& example) {
          // The tokenizer must not see texts on which the model is evaluated.
          if (example.split != Split::kTrain) return;
-         if (const Fault fault = fault_of(example, kind()); fault != Fault::kNone) {
-           if (first_fault.empty()) first_fault = describe(example, fault);
+         if (const std::optional<Fault> fault = fault_of(example, kind())) {
+           if (first_fault.empty()) first_fault = describe(example, *fault);
            return;
          }
          std::string text;
@@ -227,28 +204,29 @@ std::string Preparation::learn_tokenizer() {
   return *model;
 }
 
-void Preparation::skip(const CorpusExample& example, Fault fault, const std::string& refusal) {
+void Preparation::skip(const CorpusExample& example, const Fault& fault, const std::string& refusal) {
   const std::string what = describe(example, fault, refusal);
   if (options_.strict)
     throw Error(ExitCode::kInputData, what, "without --strict such examples are skipped and counted");
   if (report_.first_skipped.empty()) report_.first_skipped = what;
-  ++splits_[static_cast<size_t>(example.split)].report.skipped.at(static_cast<size_t>(text_of(fault).skip));
+  ++splits_[static_cast<size_t>(example.split)].report.skipped.at(static_cast<size_t>(fault.skip));
 }
 
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
-  Fault fault = fault_of(source, kind());
-  if (fault == Fault::kNone && encoded.has_long_word) fault = Fault::kLongWord;
-  if (fault == Fault::kNone && !encoded.refusal.empty()) fault = Fault::kRefused;
+  std::optional<Fault> fault = fault_of(source, kind());
+  if (!fault && encoded.has_long_word)
+    fault = {Skip::kLongWord, "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"};
+  if (!fault && !encoded.refusal.empty()) fault = {Skip::kRefused, "the chat template refuses it: "};
   // A template may give an answer no targets, or no tokens.
-  if (fault == Fault::kNone && kind() == ExampleKind::kConversation && encoded.tokens.targets() == 0)
-    fault = Fault::kNoAnswer;
+  if (!fault && kind() == ExampleKind::kConversation && encoded.tokens.targets() == 0) fault = kNoAnswer;
   // If the tokenizer drops all letters of a text and has no BOS, only EOS is left: there is nothing to learn.
-  if (fault == Fault::kNone && std::ssize(encoded.tokens.tokens) < 2) fault = Fault::kEmptyDocument;
+  if (!fault && std::ssize(encoded.tokens.tokens) < 2) fault = kEmptyDocument;
   // Examples arrive in the order of the corpus, so of several equal examples the first stays.
-  if (fault == Fault::kNone && !seen_.insert(encoded.pair_hash)) fault = Fault::kDuplicate;
-  if (fault != Fault::kNone) {
-    skip(source, fault, encoded.refusal);
+  if (!fault && !seen_.insert(encoded.pair_hash))
+    fault = {Skip::kDuplicate, "an earlier example has the same texts"};
+  if (fault) {
+    skip(source, *fault, encoded.refusal);
     return;
   }
   SplitState& split = splits_[static_cast<size_t>(source.split)];
@@ -334,7 +312,7 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
         options_.threads,
         [&](EncodedExample& example) {
           const CorpusExample& source = example.source;
-          if (fault_of(source, kind()) != Fault::kNone) return;
+          if (fault_of(source, kind())) return;
           try {
             example.tokens = encode(source, tokenizer, prompt);
           } catch (const LongWordError&) {
