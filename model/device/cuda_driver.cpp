@@ -64,7 +64,6 @@ int64_t cuda_free_bytes(int index) noexcept {
 
 CudaMachine look_at_cuda() {
   CudaMachine machine;
-  machine.built = true;
   machine.architectures = RIPSTOP_CUDA_ARCHITECTURES;
   int driver = 0, runtime = 0, count = 0;
   const cudaError_t result = count_gpus(count);

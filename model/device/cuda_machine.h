@@ -28,7 +28,6 @@ struct CudaLibrary {
 };
 
 struct CudaMachine {
-  bool built = false;
   std::string architectures;           ///< compute capabilities of the compiled kernels: "80 90 100"
   std::vector<CudaLibrary> libraries;  ///< driver, run time, cuBLASLt, cuDNN
   std::vector<CudaGpu> gpus;

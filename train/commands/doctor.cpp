@@ -118,11 +118,11 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
   Communicator& ranks = world.communicator();
   const Machine machine = read_machine();
   CudaMachine cuda = look_at_cuda();
-  if (cuda.built) cuda.libraries.push_back(nccl_library());
+  if (cuda_is_built()) cuda.libraries.push_back(nccl_library());
   std::vector<std::string> found = machine_problems(machine, ranks.size(), world.ranks_here(), cpu_threads());
   for (std::string& text : cuda_problems(cuda)) found.push_back(std::move(text));
   Json own{{"machine", as_json(machine)}, {"complaints", found}};
-  if (cuda.built) own["machine"]["cuda"] = as_json(cuda);
+  if (cuda_is_built()) own["machine"]["cuda"] = as_json(cuda);
   const std::vector<std::string> texts = ranks.all_gather_text(text_of_json(own));
   std::map<int64_t, Node> nodes;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
