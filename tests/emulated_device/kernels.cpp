@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -70,196 +71,142 @@ const Stream& cpu_stream() {
   return stream;
 }
 
-// Runs an entry of the table. `cpu_workspace` returns what the CPU's kernel needs, when it runs.
-template <class Entry, class CpuWorkspace, class... Arguments>
-void run(const char* name, Entry KernelTable::*entry, CpuWorkspace cpu_workspace, const KernelCall& call,
-         const Arguments&... arguments) {
-  launching = name;
-  if (!on_cpu_kernels()) {
-    connect();
-    (emulation::kernels().*entry)(call, arguments...);
-    return;
-  }
-  const auto work = [entry, cpu_workspace, values = std::tuple<Arguments...>(arguments...)] {
-    const auto bytes = static_cast<size_t>(round_up(cpu_workspace() + 1, kMemoryAlignment));
-    const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(kMemoryAlignment, bytes),
-                                                                &std::free);
-    const KernelCall on_cpu{cpu_stream(), workspace.get()};
-    std::apply([&](const Arguments&... each) { (cpu_kernels().*entry)(on_cpu, each...); }, values);
-    return true;
-  };
-  check_cuda(enqueue(ripstop::native_stream(call.stream), name, work), name);
-}
+template <auto kEntry>
+constexpr const char* kName = "";
+#define RIPSTOP_NAME(kernel) \
+  template <>                \
+  constexpr const char* kName<&KernelTable::kernel> = #kernel;
+RIPSTOP_OTHER_KERNELS(RIPSTOP_NAME)
+#undef RIPSTOP_NAME
 
-int64_t none() {
+template <auto kEntry>
+using Entry = std::integral_constant<decltype(kEntry), kEntry>;
+
+// cpu_workspace(Entry, ARGUMENT...): what the CPU's kernel of the entry needs, when it runs.
+template <class... Any>
+int64_t cpu_workspace(const Any&...) {
   return 0;
 }
+int64_t cpu_workspace(Entry<&KernelTable::add_bias_backward>, const Tensor& dy, const Tensor&, Accumulate) {
+  return cpu_workspaces().add_bias_backward(dy.rows(), dy.cols());
+}
+int64_t cpu_workspace(Entry<&KernelTable::add_rmsnorm_backward>, const Tensor&, const Tensor& sum,
+                      const auto&...) {
+  return cpu_workspaces().add_rmsnorm_backward(sum.rows(), sum.cols());
+}
+int64_t cpu_workspace(Entry<&KernelTable::norm_heads_backward>, const Tensor& qkv, const Tensor&, double,
+                      const Heads& heads, const auto&...) {
+  return cpu_workspaces().norm_heads_backward(qkv.rows(), heads);
+}
+int64_t cpu_workspace(Entry<&KernelTable::attention>, const Tensor& qkv, const Documents&, const Heads& heads,
+                      const auto&...) {
+  return cpu_workspaces().attention(qkv.rows(), heads, qkv.dtype);
+}
+int64_t cpu_workspace(Entry<&KernelTable::attention_backward>, const Tensor&, const Tensor& qkv,
+                      const Tensor&, const Tensor&, const Documents& documents, const Heads& heads,
+                      const Tensor&) {
+  return cpu_workspaces().attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype, true);
+}
+int64_t cpu_workspace(Entry<&KernelTable::attention_cached>, const Tensor& qkv, const Tensor&, const Tensor&,
+                      const Tensor& cache, const Heads& heads, const auto&...) {
+  return cpu_workspaces().attention_cached(qkv.rows(), cache.shape[1], heads);
+}
+int64_t cpu_workspace(Entry<&KernelTable::add_sum>, const Tensor& x, const Tensor&) {
+  return cpu_workspaces().add_sum(x.count());
+}
+int64_t cpu_workspace(Entry<&KernelTable::add_squared_norm>, const Tensor& x, const Tensor&) {
+  return cpu_workspaces().add_sum(x.count());
+}
 
-#define RIPSTOP_RUN(kernel, ...) run(#kernel, &KernelTable::kernel, none, __VA_ARGS__)
+// An entry of the table.
+template <auto kEntry, class... Arguments>
+void run(const KernelCall& call, Arguments... arguments) {
+  launching = kName<kEntry>;
+  if (!on_cpu_kernels()) {
+    connect();
+    (emulation::kernels().*kEntry)(call, arguments...);
+    return;
+  }
+  const auto work = [values = std::tuple<std::remove_cvref_t<Arguments>...>(arguments...)] {
+    const auto run_on_cpu = [](const auto&... each) {
+      const int64_t needed = cpu_workspace(Entry<kEntry>{}, each...) + 1;
+      const auto bytes = static_cast<size_t>(round_up(needed, kMemoryAlignment));
+      const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(kMemoryAlignment, bytes),
+                                                                  &std::free);
+      (cpu_kernels().*kEntry)({cpu_stream(), workspace.get()}, each...);
+    };
+    std::apply(run_on_cpu, values);
+    return true;
+  };
+  check_cuda(enqueue(ripstop::native_stream(call.stream), launching, work), launching);
+}
+
+// The entry that is no kernel.
+template <auto kEntry>
+int64_t run(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
+  return cuda::prepare_attention(stream, sizes, direction);
+}
+
+// Runs a kernel that is no entry of the table, so always emulated.
+template <class... Parameters>
+void emulate(const char* name, void (*kernel)(const KernelCall&, Parameters...), const KernelCall& call,
+             std::type_identity_t<Parameters>... arguments) {
+  connect();
+  launching = name;
+  kernel(call, arguments...);
+}
 
 }  // namespace
 
-void add_bias(const KernelCall& call, const Tensor& bias, const Tensor& y) {
-  RIPSTOP_RUN(add_bias, call, bias, y);
-}
-void add_bias_backward(const KernelCall& call, const Tensor& dy, const Tensor& dbias, Accumulate accumulate) {
-  const auto bytes = [rows = dy.rows(), columns = dy.cols()] {
-    return cpu_workspaces().add_bias_backward(rows, columns);
-  };
-  run("add_bias_backward", &KernelTable::add_bias_backward, bytes, call, dy, dbias, accumulate);
-}
-void add_rmsnorm(const KernelCall& call, const Tensor& residual, const Tensor& branch, const Tensor& weight,
-                 double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms) {
-  RIPSTOP_RUN(add_rmsnorm, call, residual, branch, weight, epsilon, sum, normed, inverse_rms);
-}
-void add_rmsnorm_backward(const KernelCall& call, const Tensor& dnormed, const Tensor& sum,
-                          const Tensor& weight, const Tensor& inverse_rms, const Tensor& dresidual,
-                          const Tensor& dweight, Accumulate accumulate) {
-  const auto bytes = [rows = sum.rows(), columns = sum.cols()] {
-    return cpu_workspaces().add_rmsnorm_backward(rows, columns);
-  };
-  run("add_rmsnorm_backward", &KernelTable::add_rmsnorm_backward, bytes, call, dnormed, sum, weight,
-      inverse_rms, dresidual, dweight, accumulate);
-}
-void norm_heads(const KernelCall& call, const Tensor& qkv, const Tensor& weight, double epsilon,
-                const Heads& heads, const Tensor& out) {
-  RIPSTOP_RUN(norm_heads, call, qkv, weight, epsilon, heads, out);
-}
-void norm_heads_backward(const KernelCall& call, const Tensor& qkv, const Tensor& weight, double epsilon,
-                         const Heads& heads, const Tensor& dqkv, const Tensor& dweight,
-                         Accumulate accumulate) {
-  const auto bytes = [rows = qkv.rows(), heads] { return cpu_workspaces().norm_heads_backward(rows, heads); };
-  run("norm_heads_backward", &KernelTable::norm_heads_backward, bytes, call, qkv, weight, epsilon, heads,
-      dqkv, dweight, accumulate);
-}
-void rope(const KernelCall& call, const Tensor& qkv, const Tensor& position, const Tensor& angle,
-          const Heads& heads, Direction direction) {
-  RIPSTOP_RUN(rope, call, qkv, position, angle, heads, direction);
-}
 void plain_attention(const KernelCall& call, const Tensor& qkv, const Documents& documents,
                      const Heads& heads, const Tensor& out, const Tensor& log_sum_exp) {
-  const auto bytes = [=] { return cpu_workspaces().attention(qkv.rows(), heads, qkv.dtype); };
-  run("attention", &KernelTable::attention, bytes, call, qkv, documents, heads, out, log_sum_exp);
+  run<&KernelTable::attention>(call, qkv, documents, heads, out, log_sum_exp);
 }
 void plain_attention_backward(const KernelCall& call, const Tensor& dout, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp, const Documents& documents,
                               const Heads& heads, const Tensor& dqkv) {
-  const auto bytes = [=] {
-    return cpu_workspaces().attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype, true);
-  };
-  run("attention_backward", &KernelTable::attention_backward, bytes, call, dout, qkv, out, log_sum_exp,
-      documents, heads, dqkv);
+  run<&KernelTable::attention_backward>(call, dout, qkv, out, log_sum_exp, documents, heads, dqkv);
 }
-void store_key_value(const KernelCall& call, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                     const Heads& heads, const Tensor& cache) {
-  RIPSTOP_RUN(store_key_value, call, qkv, slot, position, heads, cache);
-}
-void attention_cached(const KernelCall& call, const Tensor& qkv, const Tensor& slot, const Tensor& position,
-                      const Tensor& cache, const Heads& heads, const CachedTail& tail, const Tensor& out) {
-  const auto bytes = [=] { return cpu_workspaces().attention_cached(qkv.rows(), cache.shape[1], heads); };
-  run("attention_cached", &KernelTable::attention_cached, bytes, call, qkv, slot, position, cache, heads,
-      tail, out);
-}
-void swiglu(const KernelCall& call, const Tensor& gate_up, const Tensor& out) {
-  RIPSTOP_RUN(swiglu, call, gate_up, out);
-}
-void swiglu_backward(const KernelCall& call, const Tensor& gate_up, const Tensor& dout) {
-  RIPSTOP_RUN(swiglu_backward, call, gate_up, dout);
-}
-void embedding(const KernelCall& call, const Tensor& token, const Tensor& table, int64_t first_id,
-               const Tensor& out) {
-  RIPSTOP_RUN(embedding, call, token, table, first_id, out);
-}
-void embedding_backward(const KernelCall& call, const Tensor& token, const Tensor& token_order,
-                        const Tensor& dout, int64_t first_id, const Tensor& dtable, Accumulate accumulate) {
-  RIPSTOP_RUN(embedding_backward, call, token, token_order, dout, first_id, dtable, accumulate);
-}
-void gather_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
-  RIPSTOP_RUN(gather_rows, call, x, index, out);
-}
-void scatter_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
-  RIPSTOP_RUN(scatter_rows, call, x, index, out);
-}
-void cross_entropy_statistics(const KernelCall& call, const Tensor& logits, const Tensor& target,
-                              const VocabularySlice& slice, const Tensor& statistics) {
-  RIPSTOP_RUN(cross_entropy_statistics, call, logits, target, slice, statistics);
-}
-void cross_entropy(const KernelCall& call, const Tensor& logits, const Tensor& target, const Tensor& all,
-                   const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits) {
-  RIPSTOP_RUN(cross_entropy, call, logits, target, all, slice, loss, dlogits);
-}
-void argmax_rows(const KernelCall& call, const Tensor& logits, const VocabularySlice& slice,
-                 const Tensor& value, const Tensor& id) {
-  RIPSTOP_RUN(argmax_rows, call, logits, slice, value, id);
-}
-void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
-  const auto bytes = [count = x.count()] { return cpu_workspaces().add_sum(count); };
-  run("add_sum", &KernelTable::add_sum, bytes, call, x, total);
-}
-void add_squared_norm(const KernelCall& call, const Tensor& x, const Tensor& total) {
-  const auto bytes = [count = x.count()] { return cpu_workspaces().add_sum(count); };
-  run("add_squared_norm", &KernelTable::add_squared_norm, bytes, call, x, total);
-}
-void fill_zero(const KernelCall& call, const Tensor& x) {
-  RIPSTOP_RUN(fill_zero, call, x);
-}
-void convert(const KernelCall& call, const Tensor& x, const Tensor& y) {
-  RIPSTOP_RUN(convert, call, x, y);
-}
-void add(const KernelCall& call, const Tensor& x, const Tensor& y) {
-  RIPSTOP_RUN(add, call, x, y);
-}
-void scale(const KernelCall& call, double factor, const Tensor& x) {
-  RIPSTOP_RUN(scale, call, factor, x);
-}
-void dropout(const KernelCall& call, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
-  RIPSTOP_RUN(dropout, call, x, bits, y);
-}
-void add_dropout(const KernelCall& call, const Tensor& x, const DropoutBits& bits, const Tensor& y) {
-  RIPSTOP_RUN(add_dropout, call, x, bits, y);
-}
-void reduce_pieces(const KernelCall& call, const std::vector<RankPiece>& pieces, const Tensor& out,
-                   Accumulate accumulate) {
-  RIPSTOP_RUN(reduce_pieces, call, pieces, out, accumulate);
-}
-void gradient_scale(const KernelCall& call, const Tensor& global, double max_norm, const Tensor& scale) {
-  RIPSTOP_RUN(gradient_scale, call, global, max_norm, scale);
-}
-void adamw(const KernelCall& call, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
-           const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy) {
-  RIPSTOP_RUN(adamw, call, step, scale, gradient, master, first, second, copy);
-}
-
-// Not entries of the table, so always emulated.
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets) {
-  connect();
-  launching = "locate_documents";
-  emulation::locate_documents(call, documents, heads, offsets);
+  emulate("locate_documents", emulation::locate_documents, call, documents, heads, offsets);
 }
 void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                           int64_t length, const Tensor& log_sum_exp, float* by_place) {
-  connect();
-  launching = "log_sum_exp_by_place";
-  emulation::log_sum_exp_by_place(call, documents, group, length, log_sum_exp, by_place);
+  emulate("log_sum_exp_by_place", emulation::log_sum_exp_by_place, call, documents, group, length,
+          log_sum_exp, by_place);
 }
 void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                         int64_t length, const float* by_place, const Tensor& log_sum_exp) {
-  connect();
-  launching = "log_sum_exp_by_row";
-  emulation::log_sum_exp_by_row(call, documents, group, length, by_place, log_sum_exp);
+  emulate("log_sum_exp_by_row", emulation::log_sum_exp_by_row, call, documents, group, length, by_place,
+          log_sum_exp);
 }
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv) {
-  connect();
-  launching = "join_gradients";
-  emulation::join_gradients(call, gradients, heads, dqkv);
+  emulate("join_gradients", emulation::join_gradients, call, gradients, heads, dqkv);
 }
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv) {
-  connect();
-  launching = "single_row_gradients";
-  emulation::single_row_gradients(call, documents, heads, dout, dqkv);
+  emulate("single_row_gradients", emulation::single_row_gradients, call, documents, heads, dout, dqkv);
 }
 
 }  // namespace ripstop::cuda
+
+namespace ripstop {
+
+// Products and attention run the CUDA back end's own host code.
+const KernelTable& cuda_kernels() {
+#define RIPSTOP_OWN(kernel) .kernel = cuda::kernel,
+#define RIPSTOP_RUN(kernel) .kernel = cuda::run<&KernelTable::kernel>,
+  static constexpr KernelTable table = [] {
+    KernelTable made{RIPSTOP_PRODUCTS(RIPSTOP_OWN) RIPSTOP_OTHER_KERNELS(RIPSTOP_RUN)};
+    made.attention = cuda::attention;
+    made.attention_backward = cuda::attention_backward;
+    return made;
+  }();
+#undef RIPSTOP_OWN
+#undef RIPSTOP_RUN
+  return table;
+}
+
+}  // namespace ripstop
