@@ -169,25 +169,26 @@ void plain_attention_backward(const KernelCall& call, const Tensor& dout, const 
 }
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets) {
-  emulate("locate_documents", emulation::locate_documents, call, documents, heads, offsets);
+  emulate("locate_documents", emulation::ragged().locate_documents, call, documents, heads, offsets);
 }
 void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                           int64_t length, const Tensor& log_sum_exp, float* by_place) {
-  emulate("log_sum_exp_by_place", emulation::log_sum_exp_by_place, call, documents, group, length,
+  emulate("log_sum_exp_by_place", emulation::ragged().log_sum_exp_by_place, call, documents, group, length,
           log_sum_exp, by_place);
 }
 void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                         int64_t length, const float* by_place, const Tensor& log_sum_exp) {
-  emulate("log_sum_exp_by_row", emulation::log_sum_exp_by_row, call, documents, group, length, by_place,
-          log_sum_exp);
+  emulate("log_sum_exp_by_row", emulation::ragged().log_sum_exp_by_row, call, documents, group, length,
+          by_place, log_sum_exp);
 }
 void join_gradients(const KernelCall& call, const SeparateGradients& gradients, const Heads& heads,
                     const Tensor& dqkv) {
-  emulate("join_gradients", emulation::join_gradients, call, gradients, heads, dqkv);
+  emulate("join_gradients", emulation::ragged().join_gradients, call, gradients, heads, dqkv);
 }
 void single_row_gradients(const KernelCall& call, const Documents& documents, const Heads& heads,
                           const Tensor& dout, const Tensor& dqkv) {
-  emulate("single_row_gradients", emulation::single_row_gradients, call, documents, heads, dout, dqkv);
+  emulate("single_row_gradients", emulation::ragged().single_row_gradients, call, documents, heads, dout,
+          dqkv);
 }
 
 }  // namespace ripstop::cuda

@@ -37,28 +37,13 @@ const ripstop::KernelTable& kernels() {
   return table;
 }
 
-void locate_documents(const ripstop::KernelCall& call, const ripstop::Documents& documents,
-                      const ripstop::Heads& heads, const cuda::RaggedOffsets& offsets) {
-  cuda::locate_documents(call, documents, heads, offsets);
-}
-void log_sum_exp_by_place(const ripstop::KernelCall& call, const ripstop::Documents& documents,
-                          const cuda::DocumentGroup& group, int64_t length,
-                          const ripstop::Tensor& log_sum_exp, float* by_place) {
-  cuda::log_sum_exp_by_place(call, documents, group, length, log_sum_exp, by_place);
-}
-void log_sum_exp_by_row(const ripstop::KernelCall& call, const ripstop::Documents& documents,
-                        const cuda::DocumentGroup& group, int64_t length, const float* by_place,
-                        const ripstop::Tensor& log_sum_exp) {
-  cuda::log_sum_exp_by_row(call, documents, group, length, by_place, log_sum_exp);
-}
-void join_gradients(const ripstop::KernelCall& call, const cuda::SeparateGradients& gradients,
-                    const ripstop::Heads& heads, const ripstop::Tensor& dqkv) {
-  cuda::join_gradients(call, gradients, heads, dqkv);
-}
-void single_row_gradients(const ripstop::KernelCall& call, const ripstop::Documents& documents,
-                          const ripstop::Heads& heads, const ripstop::Tensor& dout,
-                          const ripstop::Tensor& dqkv) {
-  cuda::single_row_gradients(call, documents, heads, dout, dqkv);
+const RaggedKernels& ragged() {
+  static constexpr RaggedKernels table{.locate_documents = cuda::locate_documents,
+                                       .log_sum_exp_by_place = cuda::log_sum_exp_by_place,
+                                       .log_sum_exp_by_row = cuda::log_sum_exp_by_row,
+                                       .join_gradients = cuda::join_gradients,
+                                       .single_row_gradients = cuda::single_row_gradients};
+  return table;
 }
 
 }  // namespace emulation

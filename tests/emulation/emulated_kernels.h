@@ -10,23 +10,13 @@ namespace emulation {
 [[gnu::visibility("default")]] const ripstop::KernelTable& kernels();
 
 /// The kernels of ragged_documents.h.
-[[gnu::visibility("default")]] void locate_documents(const ripstop::KernelCall&, const ripstop::Documents&,
-                                                     const ripstop::Heads&,
-                                                     const ripstop::cuda::RaggedOffsets&);
-[[gnu::visibility("default")]] void log_sum_exp_by_place(const ripstop::KernelCall&,
-                                                         const ripstop::Documents&,
-                                                         const ripstop::cuda::DocumentGroup&, int64_t length,
-                                                         const ripstop::Tensor& log_sum_exp, float* by_place);
-[[gnu::visibility("default")]] void log_sum_exp_by_row(const ripstop::KernelCall&, const ripstop::Documents&,
-                                                       const ripstop::cuda::DocumentGroup&, int64_t length,
-                                                       const float* by_place,
-                                                       const ripstop::Tensor& log_sum_exp);
-[[gnu::visibility("default")]] void join_gradients(const ripstop::KernelCall&,
-                                                   const ripstop::cuda::SeparateGradients&,
-                                                   const ripstop::Heads&, const ripstop::Tensor& dqkv);
-[[gnu::visibility("default")]] void single_row_gradients(const ripstop::KernelCall&,
-                                                         const ripstop::Documents&, const ripstop::Heads&,
-                                                         const ripstop::Tensor& dout,
-                                                         const ripstop::Tensor& dqkv);
+struct RaggedKernels {
+  decltype(&ripstop::cuda::locate_documents) locate_documents;
+  decltype(&ripstop::cuda::log_sum_exp_by_place) log_sum_exp_by_place;
+  decltype(&ripstop::cuda::log_sum_exp_by_row) log_sum_exp_by_row;
+  decltype(&ripstop::cuda::join_gradients) join_gradients;
+  decltype(&ripstop::cuda::single_row_gradients) single_row_gradients;
+};
+[[gnu::visibility("default")]] const RaggedKernels& ragged();
 
 }  // namespace emulation

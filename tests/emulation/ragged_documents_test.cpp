@@ -44,8 +44,9 @@ TEST_P(RaggedDocumentsTest, AreLocatedInEveryTensor) {
   const size_t n = offset.size();
   std::vector<int64_t> row(n + 1, -1), query(n + 1, -1), key_value(n + 1, -1), heads(n + 1, -1);
   std::vector<int32_t> length(n, -1);
-  emulation::locate_documents(call(), documents(1400), kHeads,
-                              {row.data(), query.data(), key_value.data(), heads.data(), length.data()});
+  emulation::ragged().locate_documents(
+      call(), documents(1400), kHeads,
+      {row.data(), query.data(), key_value.data(), heads.data(), length.data()});
   for (size_t d = 0; d < n; ++d) {
     EXPECT_EQ(row[d], offset[d] * kRow);
     EXPECT_EQ(query[d], offset[d] * kQuery);
@@ -63,7 +64,8 @@ TEST_P(RaggedDocumentsTest, LogSumExpGoesToPlacesAndBack) {
   std::vector<float> by_row(at(rows * kHeads.query)), by_place(at(2 * kHeads.query * length), -1);
   for (size_t i = 0; i < by_row.size(); ++i) by_row[i] = static_cast<float>(i + 1);
   const Tensor log_sum_exp{by_row.data(), DType::kFloat32, {rows, kHeads.query}, Device::cpu()};
-  emulation::log_sum_exp_by_place(call(), documents(300), group, length, log_sum_exp, by_place.data());
+  emulation::ragged().log_sum_exp_by_place(call(), documents(300), group, length, log_sum_exp,
+                                           by_place.data());
   for (int64_t d = 0; d < 2; ++d)
     for (int64_t h = 0; h < kHeads.query; ++h)
       for (int64_t p = 0; p < length; ++p) {
@@ -73,7 +75,7 @@ TEST_P(RaggedDocumentsTest, LogSumExpGoesToPlacesAndBack) {
       }
   const auto before = by_row;
   std::fill(by_row.begin(), by_row.end(), -1.0F);
-  emulation::log_sum_exp_by_row(call(), documents(300), group, length, by_place.data(), log_sum_exp);
+  emulation::ragged().log_sum_exp_by_row(call(), documents(300), group, length, by_place.data(), log_sum_exp);
   for (int64_t n = 0; n < rows; ++n)
     for (int64_t h = 0; h < kHeads.query; ++h) {
       const size_t i = at(n * kHeads.query + h);
@@ -85,8 +87,8 @@ TEST_P(RaggedDocumentsTest, GradientsLieSideBySide) {
   const int64_t rows = offset.back();
   const auto dq = random(rows * kQuery), dk = random(rows * kKeyValue), dv = random(rows * kKeyValue);
   std::vector<BFloat16> joined(at(rows * kRow));
-  emulation::join_gradients(call(), {dq.data(), dk.data(), dv.data()}, kHeads,
-                            {joined.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
+  emulation::ragged().join_gradients(call(), {dq.data(), dk.data(), dv.data()}, kHeads,
+                                     {joined.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
   for (int64_t n = 0; n < rows; ++n)
     for (int64_t i = 0; i < kRow; ++i) {
       const uint16_t expected = i < kQuery ? dq[at(n * kQuery + i)].bits
@@ -101,9 +103,9 @@ TEST_P(RaggedDocumentsTest, ARowAloneGivesItsValueOn) {
   const int64_t rows = offset.back();
   auto dout = random(rows * kQuery), dqkv = random(rows * kRow);
   const auto before = dqkv;
-  emulation::single_row_gradients(call(), documents(300), kHeads,
-                                  {dout.data(), DType::kBFloat16, {rows, kQuery}, Device::cpu()},
-                                  {dqkv.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
+  emulation::ragged().single_row_gradients(call(), documents(300), kHeads,
+                                           {dout.data(), DType::kBFloat16, {rows, kQuery}, Device::cpu()},
+                                           {dqkv.data(), DType::kBFloat16, {rows, kRow}, Device::cpu()});
   for (int64_t n = 0; n < rows; ++n)
     for (int64_t i = 0; i < kRow; ++i) {
       const auto value = static_cast<float>(dqkv[at(n * kRow + i)]);
