@@ -84,25 +84,4 @@ std::string last_warning() {
   return warning().text;
 }
 
-int64_t bytes_of_type(int32_t datatype) {
-  switch (datatype) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32:
-      return 4;
-    case ncclInt64:
-    case ncclUint64:
-    case ncclFloat64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
 }  // namespace ripstop::emulated

@@ -55,11 +55,11 @@ LaunchOrder& launch_order() {
 }
 
 int64_t bytes_read(const Task& task, int ranks) {
-  const int64_t bytes = task.call.count * bytes_of_type(task.call.datatype);
+  const int64_t bytes = task.call.bytes();
   return task.call.kind == Call::Kind::kReduceScatter ? bytes * ranks : bytes;
 }
 int64_t bytes_written(const Task& task, int ranks) {
-  const int64_t bytes = task.call.count * bytes_of_type(task.call.datatype);
+  const int64_t bytes = task.call.bytes();
   return task.call.kind == Call::Kind::kAllGather ? bytes * ranks : bytes;
 }
 
@@ -80,7 +80,7 @@ void check_overlap(const CommunicatorCore& core, const Task& task, int rank, int
   if (task.send == nullptr || task.receive == nullptr) return;
   const auto* send = static_cast<const std::byte*>(task.send);
   const auto* receive = static_cast<const std::byte*>(task.receive);
-  const int64_t bytes = task.call.count * bytes_of_type(task.call.datatype);
+  const int64_t bytes = task.call.bytes();
   if (send + bytes_read(task, ranks) <= receive || receive + bytes_written(task, ranks) <= send) return;
   const int64_t place = task.call.kind == Call::Kind::kAllGather       ? rank * bytes
                         : task.call.kind == Call::Kind::kReduceScatter ? -rank * bytes
@@ -181,7 +181,7 @@ bool lacks_connection(ncclComm_t comm, const Task& task) {
 ncclResult_t check_task(ncclComm_t comm, const Task& task) {
   if (task.call.peer < 0 || task.call.peer >= comm->ranks)
     return warn(ncclInvalidArgument, fmt::format("{}: there is no such rank", to_text(task.call)));
-  if (bytes_of_type(task.call.datatype) == 0)
+  if (task.call.element_bytes() == 0)
     return warn(ncclInvalidArgument, fmt::format("{}: unknown type", to_text(task.call)));
   if (comm->finalize_called) refuse(to_text(task.call), "this communicator was finalized");
   check_memory(*comm->core, task, comm->rank, comm->ranks, "at the call");

@@ -50,7 +50,7 @@ bool overlap(const void* a, int64_t a_bytes, const std::byte* b, int64_t b_bytes
 std::string open_call_on(CommunicatorCore& core, const std::byte* begin, int64_t bytes) {
   const std::lock_guard lock(core.mutex);
   for (const Task& task : core.open) {
-    const int64_t piece = task.call.count * bytes_of_type(task.call.datatype);
+    const int64_t piece = task.call.bytes();
     const int64_t all = piece * core.exchange->ranks();
     const bool scatters = task.call.kind == Call::Kind::kReduceScatter;
     const bool gathers = task.call.kind == Call::Kind::kAllGather;

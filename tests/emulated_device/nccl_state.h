@@ -130,8 +130,6 @@ bool needs_connections(ncclComm_t comm);
 /// The body of a group's registrations.
 ncclResult_t register_windows(ncclComm_t comm);
 
-int64_t bytes_of_type(int32_t datatype);
-
 /// All communicators of this process that are not destroyed.
 std::vector<ncclComm_t> living_communicators();
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <random>
 #include <utility>
 
+#include "model/device/dtype.h"
 #include "tests/emulated_device/scheduler.h"
 
 namespace ripstop::emulated {
@@ -136,7 +136,7 @@ class Copies final : public Transfer {
   Copies(CommunicatorCore& core, const Task& task, int64_t number) : agreement_(core, task.call, number) {
     const Call& call = task.call;
     const int rank = core.exchange->rank(), ranks = core.exchange->ranks();
-    const int64_t bytes = call.count * bytes_of_type(call.datatype);
+    const int64_t bytes = call.bytes();
     const bool gathers = call.kind == Call::Kind::kAllGather;
     const bool sends = gathers || call.peer == rank;
     own_ = gathers ? offset(task.receive, rank * bytes) : static_cast<std::byte*>(task.receive);
@@ -177,18 +177,13 @@ class Copies final : public Transfer {
   std::vector<std::pair<Incoming, std::byte*>> in_;
 };
 
-float widen(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value = 0;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
+template <class T>
+T sum_of(T a, T b) {
+  return a + b;
 }
-// To nearest, ties to even; a NaN stays one.
-uint16_t narrow(float value) {
-  uint32_t wide = 0;
-  std::memcpy(&wide, &value, sizeof wide);
-  if (std::isnan(value)) return static_cast<uint16_t>((wide >> 16) | 0x40);
-  return static_cast<uint16_t>((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
+// NCCL's sums of bfloat16 round after each addition (reduce_kernel.h of 2.28.9, lines 397-436).
+BFloat16 sum_of(BFloat16 a, BFloat16 b) {
+  return BFloat16(static_cast<float>(a) + static_cast<float>(b));
 }
 
 template <class T>
@@ -197,18 +192,7 @@ void add_all(std::byte* into, const std::byte* from, int64_t bytes) {
     T a, b;
     std::memcpy(&a, into + at, sizeof a);
     std::memcpy(&b, from + at, sizeof b);
-    a += b;
-    std::memcpy(into + at, &a, sizeof a);
-  }
-}
-
-// NCCL's sums of bfloat16 round after each addition (reduce_kernel.h of 2.28.9, lines 397-436).
-void add_bfloat16(std::byte* into, const std::byte* from, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += 2) {
-    uint16_t a = 0, b = 0;
-    std::memcpy(&a, into + at, sizeof a);
-    std::memcpy(&b, from + at, sizeof b);
-    a = narrow(widen(a) + widen(b));
+    a = sum_of(a, b);
     std::memcpy(into + at, &a, sizeof a);
   }
 }
@@ -223,7 +207,7 @@ void reduce_into(const Call& call, std::byte* into, const std::byte* from, int64
     case ncclInt32:
       return add_all<int32_t>(into, from, bytes);
     case ncclBfloat16:
-      return add_bfloat16(into, from, bytes);
+      return add_all<BFloat16>(into, from, bytes);
     default:
       refuse(to_text(call), "the emulated NCCL does not reduce this type");
   }
@@ -252,7 +236,7 @@ class Reduction final : public Transfer {
         rank_(core.exchange->rank()),
         ranks_(core.exchange->ranks()),
         scatters_(task.call.kind == Call::Kind::kReduceScatter),
-        bytes_(task.call.count * bytes_of_type(task.call.datatype)),
+        bytes_(task.call.bytes()),
         receive_(static_cast<std::byte*>(task.receive)) {
     own_ = scatters_ ? offset(task.send, rank_ * bytes_) : static_cast<const std::byte*>(task.send);
     for (int step = 1; step < ranks_; ++step) {
@@ -322,7 +306,7 @@ class Exchange final : public Transfer {
       if (task.call.kind == Call::Kind::kSend && task.call.peer == rank) to_self.push_back(task);
     for (const Task& task : tasks) {
       const Call& call = task.call;
-      const int64_t bytes = call.count * bytes_of_type(call.datatype);
+      const int64_t bytes = call.bytes();
       const auto peer = static_cast<size_t>(call.peer);
       if (call.kind == Call::Kind::kSend && call.peer != rank) {
         out_[peer].emplace_back(core, call.peer, call, task.send, bytes);

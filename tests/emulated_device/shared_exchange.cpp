@@ -42,31 +42,20 @@ const char* name_of(Call::Kind kind) {
   return "?";
 }
 
-const char* name_of_type(int32_t datatype) {
-  switch (datatype) {
-    case ncclInt8:
-      return "ncclInt8";
-    case ncclUint8:
-      return "ncclUint8";
-    case ncclInt32:
-      return "ncclInt32";
-    case ncclUint32:
-      return "ncclUint32";
-    case ncclInt64:
-      return "ncclInt64";
-    case ncclUint64:
-      return "ncclUint64";
-    case ncclFloat16:
-      return "ncclFloat16";
-    case ncclFloat32:
-      return "ncclFloat32";
-    case ncclFloat64:
-      return "ncclFloat64";
-    case ncclBfloat16:
-      return "ncclBfloat16";
-    default:
-      return "an unknown type";
-  }
+struct Type {
+  int32_t datatype;
+  const char* name;
+  int64_t bytes;
+};
+Type type_of(int32_t datatype) {
+  static constexpr Type kTypes[] = {{ncclInt8, "ncclInt8", 1},       {ncclUint8, "ncclUint8", 1},
+                                    {ncclInt32, "ncclInt32", 4},     {ncclUint32, "ncclUint32", 4},
+                                    {ncclInt64, "ncclInt64", 8},     {ncclUint64, "ncclUint64", 8},
+                                    {ncclFloat16, "ncclFloat16", 2}, {ncclFloat32, "ncclFloat32", 4},
+                                    {ncclFloat64, "ncclFloat64", 8}, {ncclBfloat16, "ncclBfloat16", 2}};
+  for (const Type& type : kTypes)
+    if (type.datatype == datatype) return type;
+  return {datatype, "an unknown type", 0};
 }
 
 [[noreturn]] void fail_to_share(const char* what) {
@@ -75,8 +64,12 @@ const char* name_of_type(int32_t datatype) {
 
 }  // namespace
 
+int64_t Call::element_bytes() const {
+  return type_of(datatype).bytes;
+}
+
 std::string to_text(const Call& call) {
-  std::string text = fmt::format("{} of {} {}", name_of(call.kind), call.count, name_of_type(call.datatype));
+  std::string text = fmt::format("{} of {} {}", name_of(call.kind), call.count, type_of(call.datatype).name);
   const bool reduces = call.kind == Call::Kind::kAllReduce || call.kind == Call::Kind::kReduceScatter;
   if (reduces) text += fmt::format(", reduction {}", call.reduction);
   if (call.kind == Call::Kind::kBroadcast) text += fmt::format(" from root {}", call.peer);

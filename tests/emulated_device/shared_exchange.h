@@ -32,6 +32,8 @@ struct Call {
   int64_t window_offset = -1;
 
   bool operator==(const Call&) const = default;
+  int64_t element_bytes() const;  ///< 0 for an unknown datatype
+  int64_t bytes() const { return count * element_bytes(); }
 };
 
 /// "ncclBroadcast of 12 ncclFloat32 from root 1".
