@@ -55,11 +55,9 @@ const std::vector<int>& gpu_buses() {
 }
 
 int hardware_queues() {
-  static const int queues = [] {
-    const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    return std::clamp(text == nullptr ? 8 : std::atoi(text), 1, 32);
-  }();
-  return queues;
+  static const int64_t queues =
+      std::clamp<int64_t>(from_environment("CUDA_DEVICE_MAX_CONNECTIONS", 8), 1, 32);
+  return static_cast<int>(queues);
 }
 
 int current_device() {

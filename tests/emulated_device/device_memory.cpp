@@ -273,10 +273,7 @@ bool free_pinned(void* data) {
 }
 
 int64_t device_bytes() {
-  static const int64_t bytes = [] {
-    const char* text = std::getenv("RIPSTOP_EMULATED_MEMORY");
-    return (text != nullptr ? std::atoll(text) : int64_t{8192}) << 20;
-  }();
+  static const int64_t bytes = from_environment("RIPSTOP_EMULATED_MEMORY", 8192) << 20;
   return bytes;
 }
 int64_t free_device_bytes(int device) {

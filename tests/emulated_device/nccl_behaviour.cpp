@@ -16,17 +16,6 @@ std::string_view setting(const char* name, const char* otherwise) {
   return text == nullptr || *text == 0 ? otherwise : text;
 }
 
-int number_in(const char* name) {
-  return std::atoi(std::string(setting(name, "0")).c_str());
-}
-
-// The rank by the launcher; the emulated NCCL itself learns its rank too late.
-int rank_of_process() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (std::getenv(name) != nullptr) return number_in(name);
-  return 0;
-}
-
 NcclBehaviour read_behaviour() {
   NcclBehaviour result;
   const std::string_view version = setting("RIPSTOP_EMULATED_NCCL", "2.28");
@@ -44,7 +33,7 @@ NcclBehaviour read_behaviour() {
   result.symmetric = setting("RIPSTOP_EMULATED_NCCL_WINDOWS", "1") != "0";
   result.switches_add = setting("NCCL_NVLS_ENABLE", "2") != "0";
   result.multicast_fails = result.switches_add && setting("RIPSTOP_EMULATED_NCCL_WINDOWS", "1") == "broken";
-  result.seed = static_cast<uint64_t>(number_in("RIPSTOP_EMULATED_SEED"));
+  result.seed = static_cast<uint64_t>(from_environment("RIPSTOP_EMULATED_SEED", 0));
   return result;
 }
 

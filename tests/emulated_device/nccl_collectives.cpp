@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
 #include "tests/emulated_device/nccl_transfers.h"
@@ -12,11 +11,6 @@
 
 namespace ripstop::emulated {
 namespace {
-
-int from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr || *text == 0 ? otherwise : std::atoi(text);
-}
 
 // The collectives of all communicators of this process's GPU. With NCCL_LAUNCH_ORDER_IMPLICIT (2.26 and
 // later) each begins after those that the host gave before it have begun; without it in any order. While one
@@ -44,10 +38,9 @@ class LaunchOrder {
   // NCCL does the same when the first collective is given.
   const bool ordered_ =
       behaviour().version >= 22602 && from_environment("NCCL_LAUNCH_ORDER_IMPLICIT", 0) != 0;
-  const int room_ = from_environment("RIPSTOP_EMULATED_NCCL_ROOM",
-                                     ordered_ ? 1 + static_cast<int>(behaviour().seed % 3) : 0);
-  int64_t next_ = 0, begun_ = 0;
-  int running_ = 0;
+  const int64_t room_ = from_environment("RIPSTOP_EMULATED_NCCL_ROOM",
+                                         ordered_ ? 1 + static_cast<int64_t>(behaviour().seed % 3) : 0);
+  int64_t next_ = 0, begun_ = 0, running_ = 0;
 };
 LaunchOrder& launch_order() {
   static auto* const kept = new LaunchOrder;

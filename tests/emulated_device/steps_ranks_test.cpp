@@ -23,12 +23,7 @@ using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 
 constexpr int64_t kPositions = 32, kSequences = 4, kSteps = 3;
-
-// From $RIPSTOP_EMULATED_SEEDS.
-uint64_t seeds() {
-  const char* text = std::getenv("RIPSTOP_EMULATED_SEEDS");
-  return text == nullptr ? 2 : std::strtoull(text, nullptr, 10);
-}
+const auto kSeeds = static_cast<uint64_t>(emulated::from_environment("RIPSTOP_EMULATED_SEEDS", 2));
 
 struct Variant {
   const char* name;
@@ -121,7 +116,7 @@ TEST_P(EmulatedSteps, AreTheSameInEveryOrderAndThoseOfTheCpu) {
                            : variant.reduce == DType::kBFloat16 ? 1e-2
                                                                 : 1e-5;
     std::vector<double> first;
-    for (uint64_t seed = 1; seed <= seeds(); ++seed) {
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
       emulated::Scheduler::instance().set_seed(seed);
       const std::vector<double> found = train(variant, mesh, test_device());
       if (seed == 1) first = found;
@@ -251,7 +246,7 @@ TEST(EmulatedWriting, AModelOnAnotherStreamHasTheWeightsOfItsTime) {
   };
   const auto expected = weights(true);
   EXPECT_NE(expected.front(), expected.back());
-  for (uint64_t seed = 1; seed <= seeds(); ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     emulated::Scheduler::instance().set_seed(seed);
     EXPECT_TRUE(weights(false) == expected) << "seed " << seed;
     if (has_failed_somewhere()) return;

@@ -36,19 +36,9 @@ cudaStream_t handle_of(int64_t number) {
   return reinterpret_cast<cudaStream_t>(kFirstStream + static_cast<uint64_t>(number) * 16);
 }
 
-int64_t from_environment(std::initializer_list<const char*> names, int64_t otherwise) {
-  for (const char* name : names)
-    if (const char* text = std::getenv(name); text != nullptr) return std::atoll(text);
-  return otherwise;
-}
-
 std::recursive_mutex& device_mutex() {
   static auto& mutex = *new std::recursive_mutex;
   return mutex;
-}
-
-int64_t rank_of_process() {
-  return from_environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0);
 }
 
 bool all_reached(const std::vector<PointHandle>& points) {
@@ -57,6 +47,18 @@ bool all_reached(const std::vector<PointHandle>& points) {
 }
 
 }  // namespace
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr || *text == 0 ? otherwise : std::atoll(text);
+}
+
+int64_t rank_of_process() {
+  int64_t rank = -1;
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (rank < 0) rank = from_environment(name, -1);
+  return std::max<int64_t>(rank, 0);
+}
 
 DeviceLock::DeviceLock() {
   ++hosts_that_wait;
@@ -88,7 +90,7 @@ Scheduler& Scheduler::instance() {
 Scheduler::Scheduler() : last_sign_(Clock::now()) {
   queues_.push_back(std::make_unique<Queue>());
   queues_.front()->blocking = true;
-  set_seed(static_cast<uint64_t>(from_environment({"RIPSTOP_EMULATED_SEED"}, 1)));
+  set_seed(static_cast<uint64_t>(from_environment("RIPSTOP_EMULATED_SEED", 1)));
   std::thread([this] { live(); }).detach();
 }
 

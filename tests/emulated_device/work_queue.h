@@ -27,6 +27,11 @@ void submit(cudaStream_t stream, std::string name, Work work);
 /// library refuses or leaves undefined and returns no status for.
 [[noreturn]] void refuse(const std::string& call, const std::string& why);
 
+/// The number in the environment variable; `otherwise` if it is not set or empty.
+int64_t from_environment(const char* name, int64_t otherwise);
+/// The rank by the launcher; the emulated NCCL itself learns its rank too late.
+int64_t rank_of_process();
+
 /// Whether [data, data + bytes) lies inside one living block of device memory. May be called by work, and
 /// from any thread.
 bool on_device(const void* data, int64_t bytes);
