@@ -1,6 +1,7 @@
 // The communicator over NCCL. The host issues collectives in program order on the group's stream. A
 // collective begins when the caller's stream has reached the call; the collective's wait blocks the caller's
 // stream. The host waits only in NcclGroup::begin, when too many collectives are under way.
+#include <array>
 #include <utility>
 
 #include "model/ops/kernel_table.h"
@@ -56,17 +57,8 @@ class NcclOperation final : public Pending::Operation {
 
 // NCCL's type for a reduction; copies are sent as bytes.
 ncclDataType_t data_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kFloat64:
-      return ncclFloat64;
-    case DType::kInt32:
-      return ncclInt32;
-  }
-  fail(ExitCode::kBug, "NCCL cannot send {}", to_string(dtype));
+  constexpr std::array kInOrder = {ncclFloat32, ncclBfloat16, ncclFloat64, ncclInt32};
+  return kInOrder[static_cast<size_t>(dtype)];
 }
 
 std::byte* at(const Tensor& t, int64_t offset_bytes) {

@@ -2,6 +2,7 @@
 #include "model/device/cuda_device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 
@@ -12,24 +13,20 @@ namespace {
 
 // Whether the error is a fault of ripstop. All other errors come from the machine, such as a lost GPU.
 bool is_bug(cudaError_t error) {
-  switch (error) {
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidConfiguration:
-    case cudaErrorInvalidDevicePointer:
-    case cudaErrorInvalidMemcpyDirection:
-    case cudaErrorInvalidResourceHandle:
-    case cudaErrorIllegalAddress:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorAssert:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchOutOfResources:
-      return true;
-    default:
-      return false;
-  }
+  constexpr std::array kBugs = {cudaErrorInvalidValue,
+                                cudaErrorInvalidConfiguration,
+                                cudaErrorInvalidDevicePointer,
+                                cudaErrorInvalidMemcpyDirection,
+                                cudaErrorInvalidResourceHandle,
+                                cudaErrorIllegalAddress,
+                                cudaErrorMisalignedAddress,
+                                cudaErrorInvalidAddressSpace,
+                                cudaErrorInvalidPc,
+                                cudaErrorIllegalInstruction,
+                                cudaErrorAssert,
+                                cudaErrorLaunchFailure,
+                                cudaErrorLaunchOutOfResources};
+  return std::ranges::find(kBugs, error) != kBugs.end();
 }
 
 void select(const Device& device) {

@@ -5,15 +5,8 @@
 namespace ripstop {
 
 std::string to_string(const Device& device) {
-  switch (device.kind) {
-    case DeviceKind::kCpu:
-      return "cpu";
-    case DeviceKind::kCuda:
-      return fmt::format("cuda:{}", device.index);
-    case DeviceKind::kMeta:
-      return "meta";
-  }
-  return "?";
+  if (device.kind == DeviceKind::kCuda) return fmt::format("cuda:{}", device.index);
+  return device.kind == DeviceKind::kCpu ? "cpu" : "meta";
 }
 
 const char* to_string(MemoryCategory category) {
@@ -38,15 +31,8 @@ void MemoryLedger::remove(const MemoryUse& use) {
 }
 
 const DeviceTable& device_table(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCpu:
-      return cpu_device();
-    case DeviceKind::kCuda:
-      return cuda_device();
-    case DeviceKind::kMeta:
-      return meta_device();
-  }
-  fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
+  if (kind == DeviceKind::kMeta) return meta_device();
+  return kind == DeviceKind::kCpu ? cpu_device() : cuda_device();
 }
 
 const MemorySource* host_memory(const Device& device) {

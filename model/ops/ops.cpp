@@ -42,15 +42,8 @@ void check_norm_heads(const Tensor& qkv, const Tensor& weight, const Heads& head
 }  // namespace
 
 const KernelTable& kernels(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCpu:
-      return cpu_kernels();
-    case DeviceKind::kCuda:
-      return cuda_kernels();
-    case DeviceKind::kMeta:
-      return meta_kernels();
-  }
-  fail(ExitCode::kBug, "unknown device kind {}", static_cast<int>(kind));
+  if (kind == DeviceKind::kMeta) return meta_kernels();
+  return kind == DeviceKind::kCpu ? cpu_kernels() : cuda_kernels();
 }
 
 const WorkspaceTable& workspaces(DeviceKind kind) {
