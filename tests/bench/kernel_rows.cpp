@@ -60,18 +60,19 @@ class Rows {
         "linear/" + what, times,
         [=](Operands& o) {
           const Tensor x = o.tensor({n, in}), w = o.tensor({out, in}), y = o.zeros(result, {n, out});
-          const KernelCall call = o.call(o.workspaces().linear(x, w, y, Accumulate::kNo));
-          return Work{[=, &k = o.kernels()] { k.linear(call, x, w, y, Accumulate::kNo); }, flops,
-                      bytes_of({x, w, y})};
+          return o.work(&KernelTable::linear,
+                        {bytes_of({x, w, y}), flops, o.workspaces().linear(x, w, y, Accumulate::kNo)}, x, w,
+                        y, Accumulate::kNo);
         },
         ProductSizes{n, in, out});
     add(
         "linear_backward_input/" + what, times,
         [=](Operands& o) {
           const Tensor dy = o.tensor({n, out}), w = o.tensor({out, in}), dx = o.zeros(o.dtype(), {n, in});
-          const KernelCall call = o.call(o.workspaces().linear_backward_input(dy, w, dx, Accumulate::kNo));
-          return Work{[=, &k = o.kernels()] { k.linear_backward_input(call, dy, w, dx, Accumulate::kNo); },
-                      flops, bytes_of({dy, w, dx})};
+          return o.work(&KernelTable::linear_backward_input,
+                        {bytes_of({dy, w, dx}), flops,
+                         o.workspaces().linear_backward_input(dy, w, dx, Accumulate::kNo)},
+                        dy, w, dx, Accumulate::kNo);
         },
         ProductSizes{n, out, in});
     add(
@@ -79,9 +80,10 @@ class Rows {
         [=](Operands& o) {
           const Tensor dy = o.tensor({n, out}), x = o.tensor({n, in}),
                        dw = o.zeros(DType::kFloat32, {out, in});
-          const KernelCall call = o.call(o.workspaces().linear_backward_weight(dy, x, dw, Accumulate::kYes));
-          return Work{[=, &k = o.kernels()] { k.linear_backward_weight(call, dy, x, dw, Accumulate::kYes); },
-                      flops, bytes_of({dy, x, dw, dw})};
+          return o.work(&KernelTable::linear_backward_weight,
+                        {bytes_of({dy, x, dw, dw}), flops,
+                         o.workspaces().linear_backward_weight(dy, x, dw, Accumulate::kYes)},
+                        dy, x, dw, Accumulate::kYes);
         },
         ProductSizes{out, n, in});
   }
@@ -125,22 +127,21 @@ class Rows {
     };
     add(name, times, [=](Operands& o) {
       const Tensors t = tensors(o);
-      const KernelCall call = o.call(o.workspaces().attention(n, heads, o.dtype()));
-      return Work{
-          [=, &k = o.kernels()] { k.attention(call, t.qkv, t.documents, heads, t.out, t.log_sum_exp); },
-          2 * product, bytes_of({t.qkv, t.out, t.log_sum_exp})};
+      return o.work(&KernelTable::attention,
+                    {bytes_of({t.qkv, t.out, t.log_sum_exp}), 2 * product,
+                     o.workspaces().attention(n, heads, o.dtype())},
+                    t.qkv, t.documents, heads, t.out, t.log_sum_exp);
     });
     add(name + "_backward", times, [=](Operands& o) {
       const Tensors t = tensors(o);
       const Tensor dout = o.tensor(t.out.shape), dqkv = o.zeros(o.dtype(), t.qkv.shape);
       o.kernels().attention(o.call(o.workspaces().attention(n, heads, o.dtype())), t.qkv, t.documents, heads,
                             t.out, t.log_sum_exp);
-      const KernelCall call =
-          o.call(o.workspaces().attention_backward(n, longest, heads, o.dtype(), o.device().deterministic));
-      return Work{[=, &k = o.kernels()] {
-                    k.attention_backward(call, dout, t.qkv, t.out, t.log_sum_exp, t.documents, heads, dqkv);
-                  },
-                  5 * product, bytes_of({dout, t.qkv, t.out, t.log_sum_exp, dqkv})};
+      return o.work(
+          &KernelTable::attention_backward,
+          {bytes_of({dout, t.qkv, t.out, t.log_sum_exp, dqkv}), 5 * product,
+           o.workspaces().attention_backward(n, longest, heads, o.dtype(), o.device().deterministic)},
+          dout, t.qkv, t.out, t.log_sum_exp, t.documents, heads, dqkv);
     });
   }
 
@@ -153,10 +154,9 @@ class Rows {
         position[i] = static_cast<int32_t>(static_cast<int64_t>(i) % length);
       const Tensor qkv = o.tensor({n, heads.row()}), at = o.ids(position);
       const Tensor angle = o.tensor(DType::kFloat32, {length, heads.size / 2, 2}, 0.5);
-      const KernelCall call = o.call();
       const double turned = real(heads.query + heads.key_value) / real(heads.query + 2 * heads.key_value);
-      return Work{[=, &k = o.kernels()] { k.rope(call, qkv, at, angle, heads, Direction::kForward); }, 0,
-                  2 * turned * bytes_of({qkv})};
+      return o.work(&KernelTable::rope, {2 * turned * bytes_of({qkv})}, qkv, at, angle, heads,
+                    Direction::kForward);
     });
   }
 
@@ -166,23 +166,18 @@ class Rows {
       const Tensor residual = o.tensor(shape), branch = o.tensor(shape), weight = o.tensor({shape[1]});
       const Tensor sum = o.zeros(o.dtype(), shape), normed = o.zeros(o.dtype(), shape),
                    inverse = o.zeros(DType::kFloat32, {shape[0]});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] {
-                    k.add_rmsnorm(call, residual, branch, weight, 1e-5, sum, normed, inverse);
-                  },
-                  0, bytes_of({residual, branch, sum, normed})};
+      return o.work(&KernelTable::add_rmsnorm, {bytes_of({residual, branch, sum, normed})}, residual, branch,
+                    weight, 1e-5, sum, normed, inverse);
     });
     add("add_rmsnorm_backward", 2 * layers() + 1, [=](Operands& o) {
       const Tensor dnormed = o.tensor(shape), sum = o.tensor(shape), dresidual = o.tensor(shape),
                    weight = o.tensor({shape[1]});
       const Tensor inverse = o.numbers(std::vector<float>(static_cast<size_t>(shape[0]), 1.0F)),
                    dweight = o.zeros(DType::kFloat32, {shape[1]});
-      const KernelCall call = o.call(o.workspaces().add_rmsnorm_backward(shape[0], shape[1]));
-      return Work{[=, &k = o.kernels()] {
-                    k.add_rmsnorm_backward(call, dnormed, sum, weight, inverse, dresidual, dweight,
-                                           Accumulate::kNo);
-                  },
-                  0, bytes_of({dnormed, sum, dresidual, dresidual})};
+      return o.work(&KernelTable::add_rmsnorm_backward,
+                    {bytes_of({dnormed, sum, dresidual, dresidual}), 0,
+                     o.workspaces().add_rmsnorm_backward(shape[0], shape[1])},
+                    dnormed, sum, weight, inverse, dresidual, dweight, Accumulate::kNo);
     });
   }
 
@@ -190,14 +185,11 @@ class Rows {
     const Shape wide{s_.rows(), 2 * m_.intermediate_size}, narrow{s_.rows(), m_.intermediate_size};
     add("swiglu", layers(), [=](Operands& o) {
       const Tensor gate_up = o.tensor(wide), out = o.zeros(o.dtype(), narrow);
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.swiglu(call, gate_up, out); }, 0, bytes_of({gate_up, out})};
+      return o.work(&KernelTable::swiglu, {bytes_of({gate_up, out})}, gate_up, out);
     });
     add("swiglu_backward", layers(), [=](Operands& o) {
       const Tensor gate_up = o.tensor(wide), dout = o.tensor(narrow);
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.swiglu_backward(call, gate_up, dout); }, 0,
-                  2 * bytes_of({gate_up, dout})};
+      return o.work(&KernelTable::swiglu_backward, {2 * bytes_of({gate_up, dout})}, gate_up, dout);
     });
   }
 
@@ -214,8 +206,7 @@ class Rows {
     add("embedding", 1, [=](Operands& o) {
       const Tensor token = o.ids(random_tokens(n, words)), table = o.tensor({words, columns});
       const Tensor out = o.zeros(o.dtype(), {n, columns});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.embedding(call, token, table, 0, out); }, 0, 2 * bytes_of({out})};
+      return o.work(&KernelTable::embedding, {2 * bytes_of({out})}, token, table, 0, out);
     });
     const auto backward = [&](const char* name, double times, const std::vector<int32_t>& ids) {
       add(name, times, [=](Operands& o) {
@@ -226,11 +217,8 @@ class Rows {
         });
         const Tensor dtable = o.zeros(DType::kFloat32, {words, columns}), dout = o.tensor({n, columns});
         const Tensor token = o.ids(ids), sorted = o.ids(order);
-        const KernelCall call = o.call();
-        return Work{[=, &k = o.kernels()] {
-                      k.embedding_backward(call, token, sorted, dout, 0, dtable, Accumulate::kYes);
-                    },
-                    0, bytes_of({dout}) + 8 * real(dout.count())};
+        return o.work(&KernelTable::embedding_backward, {bytes_of({dout}) + 8 * real(dout.count())}, token,
+                      sorted, dout, 0, dtable, Accumulate::kYes);
       });
     };
     backward("embedding_backward", 1, random_tokens(n, words));
@@ -244,12 +232,8 @@ class Rows {
         std::vector<int32_t> chosen(static_cast<size_t>(rows));
         std::iota(chosen.begin(), chosen.end(), static_cast<int32_t>(n - rows));
         const Tensor all = o.tensor({n, columns}), some = o.tensor({rows, columns}), index = o.ids(chosen);
-        const KernelCall call = o.call();
-        return Work{[=, &k = o.kernels()] {
-                      if (gathers) return k.gather_rows(call, all, index, some);
-                      k.scatter_rows(call, some, index, all);
-                    },
-                    0, 2 * bytes_of({some})};
+        if (gathers) return o.work(&KernelTable::gather_rows, {2 * bytes_of({some})}, all, index, some);
+        return o.work(&KernelTable::scatter_rows, {2 * bytes_of({some})}, some, index, all);
       });
     };
     move_rows("gather_rows", true);
@@ -263,10 +247,8 @@ class Rows {
       const Tensor logits = o.tensor(DType::kFloat32, {rows, words}),
                    target = o.ids(random_tokens(rows, words));
       const Tensor statistics = o.zeros(DType::kFloat32, {1, rows, 3});
-      const KernelCall call = o.call();
-      return Work{
-          [=, &k = o.kernels()] { k.cross_entropy_statistics(call, logits, target, slice, statistics); }, 0,
-          bytes_of({logits})};
+      return o.work(&KernelTable::cross_entropy_statistics, {bytes_of({logits})}, logits, target, slice,
+                    statistics);
     });
     add("cross_entropy", head_chunks(), [=](Operands& o) {
       const Tensor logits = o.tensor(DType::kFloat32, {rows, words}),
@@ -275,15 +257,12 @@ class Rows {
                    loss = o.zeros(DType::kFloat32, {rows});
       const Tensor dlogits = o.dtype() == DType::kFloat32 ? logits : o.zeros(o.dtype(), {rows, words});
       o.kernels().cross_entropy_statistics(o.call(), logits, target, slice, statistics);
-      const KernelCall call = o.call();
-      return Work{
-          [=, &k = o.kernels()] { k.cross_entropy(call, logits, target, statistics, slice, loss, dlogits); },
-          0, bytes_of({logits, dlogits})};
+      return o.work(&KernelTable::cross_entropy, {bytes_of({logits, dlogits})}, logits, target, statistics,
+                    slice, loss, dlogits);
     });
     add("add_sum", head_chunks(), [=](Operands& o) {
       const Tensor loss = o.tensor(DType::kFloat32, {rows}), total = o.zeros(DType::kFloat64, {1});
-      const KernelCall call = o.call(o.workspaces().add_sum(rows));
-      return Work{[=, &k = o.kernels()] { k.add_sum(call, loss, total); }, 0, bytes_of({loss})};
+      return o.work(&KernelTable::add_sum, {bytes_of({loss}), 0, o.workspaces().add_sum(rows)}, loss, total);
     });
   }
 
@@ -301,30 +280,20 @@ class Rows {
     };
     add("store_key_value", 0, [=](Operands& o) {
       const auto [qkv, slot, position, cache] = operands(o);
-      const KernelCall call = o.call();
       const double moved = 4 * real(kTexts * heads.key_value * heads.size * element_bytes(o.dtype()));
-      return Work{[call, qkv, slot, position, cache, heads, &k = o.kernels()] {
-                    k.store_key_value(call, qkv, slot, position, heads, cache);
-                  },
-                  0, moved};
+      return o.work(&KernelTable::store_key_value, {moved}, qkv, slot, position, heads, cache);
     });
     add("attention_cached", 0, [=](Operands& o) {
       const auto [qkv, slot, position, cache] = operands(o);
       const Tensor out = o.zeros(o.dtype(), {kTexts, heads.query * heads.size});
-      const KernelCall call = o.call(o.workspaces().attention_cached(kTexts, length, heads));
-      return Work{[call, qkv, slot, position, cache, heads, out, &k = o.kernels()] {
-                    k.attention_cached(call, qkv, slot, position, cache, heads, {}, out);
-                  },
-                  0, bytes_of({qkv, cache, out})};
+      return o.work(&KernelTable::attention_cached,
+                    {bytes_of({qkv, cache, out}), 0, o.workspaces().attention_cached(kTexts, length, heads)},
+                    qkv, slot, position, cache, heads, {}, out);
     });
     add("argmax_rows", 0, [=](Operands& o) {
       const Tensor logits = o.tensor(DType::kFloat32, {kTexts, words});
       const Tensor value = o.zeros(DType::kFloat32, {kTexts}), id = o.zeros(DType::kInt32, {kTexts});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] {
-                    k.argmax_rows(call, logits, {0, words}, value, id);
-                  },
-                  0, bytes_of({logits})};
+      return o.work(&KernelTable::argmax_rows, {bytes_of({logits})}, logits, {0, words}, value, id);
     });
   }
 
@@ -340,11 +309,8 @@ class Rows {
       const Tensor gradient = range(o, 1e-3F), master = range(o), first = o.zeros(DType::kFloat32, {count}),
                    second = o.zeros(DType::kFloat32, {count});
       const Tensor copy = o.zeros(o.dtype(), {count}), scale = o.numbers({1, 1});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] {
-                    k.adamw(call, {.learning_rate = 1e-3}, scale, gradient, master, first, second, copy);
-                  },
-                  0, 7 * bytes_of({master}) + bytes_of({copy})};
+      return o.work(&KernelTable::adamw, {7 * bytes_of({master}) + bytes_of({copy})}, {.learning_rate = 1e-3},
+                    scale, gradient, master, first, second, copy);
     });
     // The shard as dense rows, and as the part of each row that one of two ranks of a tensor axis holds.
     for (const int64_t columns : {m_.hidden_size, 2 * m_.hidden_size})
@@ -354,37 +320,32 @@ class Rows {
                          first = o.zeros(DType::kBFloat16, {count}),
                          second = o.zeros(DType::kBFloat16, {count});
             const Tensor copy = o.zeros(o.dtype(), {count}), scale = o.numbers({1, 1});
-            const KernelCall call = o.call();
             const AdamWStep step{.learning_rate = 1e-3,
                                  .bits = {.key = 1, .stride = stride, .columns = columns}};
-            return Work{
-                [=, &k = o.kernels()] { k.adamw(call, step, scale, gradient, master, first, second, copy); },
-                0, 3 * bytes_of({master}) + 2 * bytes_of({first, second}) + bytes_of({copy})};
+            return o.work(&KernelTable::adamw,
+                          {3 * bytes_of({master}) + 2 * bytes_of({first, second}) + bytes_of({copy})}, step,
+                          scale, gradient, master, first, second, copy);
           });
     add("add_squared_norm", ranges, [=](Operands& o) {
       const Tensor x = range(o), total = o.zeros(DType::kFloat64, {1});
-      const KernelCall call = o.call(o.workspaces().add_sum(count));
-      return Work{[=, &k = o.kernels()] { k.add_squared_norm(call, x, total); }, 0, bytes_of({x})};
+      return o.work(&KernelTable::add_squared_norm, {bytes_of({x}), 0, o.workspaces().add_sum(count)}, x,
+                    total);
     });
     add("gradient_scale", 1, [=](Operands& o) {
       const Tensor global = o.zeros(DType::kFloat64, {3}), scale = o.zeros(DType::kFloat32, {2});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.gradient_scale(call, global, 1, scale); }};
+      return o.work(&KernelTable::gradient_scale, {}, global, 1, scale);
     });
     add("convert", 0, [=](Operands& o) {
       const Tensor from = range(o), to = o.zeros(o.dtype(), {count});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.convert(call, from, to); }, 0, bytes_of({from, to})};
+      return o.work(&KernelTable::convert, {bytes_of({from, to})}, from, to);
     });
     add("fill_zero", 0, [=](Operands& o) {
       const Tensor x = range(o);
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.fill_zero(call, x); }, 0, bytes_of({x})};
+      return o.work(&KernelTable::fill_zero, {bytes_of({x})}, x);
     });
     add("add", 0, [=](Operands& o) {
       const Tensor x = range(o), y = range(o);
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.add(call, x, y); }, 0, bytes_of({x, y, y})};
+      return o.work(&KernelTable::add, {bytes_of({x, y, y})}, x, y);
     });
   }
 
@@ -395,9 +356,9 @@ class Rows {
       std::vector<RankPiece> pieces;
       for (int64_t p = 0; p < kPieces; ++p) pieces.push_back({o.tensor({kCount}).data, o.dtype()});
       const Tensor out = o.zeros(DType::kFloat32, {kCount});
-      const KernelCall call = o.call();
-      return Work{[=, &k = o.kernels()] { k.reduce_pieces(call, pieces, out, Accumulate::kNo); }, 0,
-                  real(kPieces * kCount * element_bytes(o.dtype())) + bytes_of({out})};
+      return o.work(&KernelTable::reduce_pieces,
+                    {real(kPieces * kCount * element_bytes(o.dtype())) + bytes_of({out})}, pieces, out,
+                    Accumulate::kNo);
     });
   }
 

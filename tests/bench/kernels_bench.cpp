@@ -128,8 +128,7 @@ class KernelsBench {
     const double seconds = time(
         [=](Operands& o) {
           const Tensor from = o.tensor(DType::kFloat32, {copied}), to = o.zeros(DType::kFloat32, {copied});
-          const KernelCall call = o.call();
-          return Work{[=, &k = o.kernels()] { k.convert(call, from, to); }, 0, bytes_of({from, to})};
+          return o.work(&KernelTable::convert, {bytes_of({from, to})}, from, to);
         },
         DType::kFloat32, work);
     ceilings_.copy_bytes = work.bytes / seconds;
@@ -148,9 +147,10 @@ class KernelsBench {
   Work large_product(Operands& o, int64_t n) const {
     if (on_cpu()) return onednn_product(o, n, n, n);
     const Tensor x = o.tensor({n, n}), w = o.tensor({n, n}), y = o.zeros(o.dtype(), {n, n});
-    const KernelCall call = o.call(o.workspaces().linear(x, w, y, Accumulate::kNo));
-    return {[=, &k = o.kernels()] { k.linear(call, x, w, y, Accumulate::kNo); },
-            2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n)};
+    return o.work(&KernelTable::linear,
+                  {.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n),
+                   .workspace = o.workspaces().linear(x, w, y, Accumulate::kNo)},
+                  x, w, y, Accumulate::kNo);
   }
 
   void measure_model(const StepShape& shape, DType dtype) {

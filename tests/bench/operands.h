@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "model/ops/kernel_table.h"
@@ -13,6 +14,12 @@ namespace ripstop {
 struct Work {
   std::function<void()> run;  ///< gives work to the stream
   double flops = 0, bytes = 0;
+};
+
+/// The bytes and FLOPs of a Work, and the bytes of its workspace.
+struct Cost {
+  double bytes = 0, flops = 0;
+  int64_t workspace = 0;
 };
 
 /// Owns the operands of one benchmark, all on the stream's device. The stream must outlive them.
@@ -29,6 +36,13 @@ class Operands {
   Tensor numbers(const std::vector<float>& values);
   /// A call with a workspace of so many bytes.
   KernelCall call(int64_t workspace_bytes = 0);
+  /// Runs of a kernel.
+  template <class... Parameters>
+  Work work(void (*KernelTable::*kernel)(const KernelCall&, Parameters...), const Cost& cost,
+            std::type_identity_t<Parameters>... arguments) {
+    const auto run = [=, on = call(cost.workspace), &k = kernels()] { (k.*kernel)(on, arguments...); };
+    return {run, cost.flops, cost.bytes};
+  }
 
   DType dtype() const { return dtype_; }
   const Device& device() const { return stream_.device(); }
