@@ -50,14 +50,16 @@ class AttentionPlansTest : public testing::Test {
     const auto sums = attention_sums(gpu(on), heads.size, dense, deterministic);
     if (!sums) return "no sums";
     const AttentionWorkspace forward = attention_workspace(rows, heads);
-    const Plan plan = attention_plan(shape(heads, documents, length, dense, Sums::kByRow), target,
-                                     forward.bytes - forward.plan);
+    const Plan plan =
+        attention_plan(Direction::kForward, shape(heads, documents, length, dense, Sums::kByRow), target,
+                       forward.bytes - forward.plan);
     if (!plan.ok()) return "forward: " + plan.refusal();
     left_out_ = plan.left_out();
     const AttentionWorkspace backward = attention_backward_workspace(rows, longest, heads, deterministic);
     const bool takes_grouped = dense || *sums == Sums::kByPlace;
     const int64_t own = backward.bytes - (takes_grouped ? backward.dkey_grouped : backward.plan);
-    const Plan gradient = attention_backward_plan(shape(heads, documents, length, dense, *sums), target, own);
+    const Plan gradient =
+        attention_plan(Direction::kBackward, shape(heads, documents, length, dense, *sums), target, own);
     left_out_ += gradient.left_out();
     return gradient.ok() ? "" : "backward: " + gradient.refusal();
   }
@@ -185,8 +187,8 @@ TEST_F(AttentionPlansTest, AreRefusedForOtherHeads) {
 
 TEST_F(AttentionPlansTest, AreRefusedWithoutWorkspace) {
   const Descriptor described = properties(kH100);
-  const Plan plan =
-      attention_backward_plan(shape({8, 8, 64}, 8, 1024, false, Sums::kByRow), {.properties = &described}, 0);
+  const Plan plan = attention_plan(Direction::kBackward, shape({8, 8, 64}, 8, 1024, false, Sums::kByRow),
+                                   {.properties = &described}, 0);
   EXPECT_FALSE(plan.ok());
   EXPECT_HAS(plan.refusal(), "bytes of workspace, 0 allowed");
 }

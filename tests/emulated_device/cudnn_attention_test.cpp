@@ -162,13 +162,13 @@ constexpr int64_t kEnough = int64_t{1} << 40;
 constexpr double kNarrow = 6 * 0.004, kWide = 4 * 2e-6, kGradient = 10 * 0.004;
 
 TEST_P(AttentionGraphs, ForwardIsAttention) {
-  const Plan plan = cuda::attention_plan(shape(), {.handle = handle_}, kEnough);
+  const Plan plan = cuda::attention_plan(Direction::kForward, shape(), {.handle = handle_}, kEnough);
   AttentionShape forward = shape();
   forward.sums = Sums::kByRow;
   const int64_t h = heads().query;
   const int64_t numbers = GetParam().dense ? documents() * h * length() : rows() * h;
   const DeviceBlock out(2 * rows() * query()), log_sum_exp(4 * numbers);
-  run(cuda::attention_plan(forward, {.handle = handle_}, kEnough),
+  run(cuda::attention_plan(Direction::kForward, forward, {.handle = handle_}, kEnough),
       {{cuda::kOut, out.data()}, {cuda::kLogSumExp, log_sum_exp.data()}}, /*backward=*/false);
   expect_close(wide(out, rows() * query()), forward_.out, kNarrow);
   Values sums;
@@ -182,7 +182,7 @@ TEST_P(AttentionGraphs, ForwardIsAttention) {
 
 TEST_P(AttentionGraphs, BackwardIsItsGradient) {
   const bool dense = GetParam().dense, grouped = heads().query != heads().key_value;
-  const Plan plan = cuda::attention_backward_plan(shape(), {.handle = handle_}, kEnough);
+  const Plan plan = cuda::attention_plan(Direction::kBackward, shape(), {.handle = handle_}, kEnough);
   const int64_t padded = documents() * length();
   const DeviceBlock out = block_of(narrow(forward_.out)), dout = block_of(narrow(dout_));
   const DeviceBlock log_sum_exp = block_of(log_sum_exp_in());

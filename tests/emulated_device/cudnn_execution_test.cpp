@@ -27,7 +27,7 @@ class CudnnExecution : public testing::Test {
  protected:
   CudnnExecution() {
     cuda::check_cudnn(cudnnCreate(&handle_), "cudnnCreate");
-    plan_ = cuda::attention_plan(shape(), {.handle = handle_}, kEnough);
+    plan_ = cuda::attention_plan(Direction::kForward, shape(), {.handle = handle_}, kEnough);
     for (int64_t i = 0; i < kLength * 3 * kSize; ++i) qkv_.as<BFloat16>()[i] = BFloat16(1.0F);
   }
   ~CudnnExecution() override {
@@ -126,7 +126,7 @@ TEST_F(CudnnExecution, NeedsAFinalizedPlanOfAHandle) {
   EXPECT_NE(cudnnBackendExecute(handle_, plan.get(), pack.get()), CUDNN_STATUS_SUCCESS);
   EXPECT_NE(cudnnBackendExecute(handle_, pack.get(), plan.get()), CUDNN_STATUS_SUCCESS);
   const cuda::Descriptor gpu = cuda::device_properties(kH100.json());
-  const Plan described = cuda::attention_plan(shape(), {.properties = &gpu}, kEnough);
+  const Plan described = cuda::attention_plan(Direction::kForward, shape(), {.properties = &gpu}, kEnough);
   ASSERT_TRUE(described.ok()) << described.refusal();
   EXPECT_THROW(described.run(handle_, bindings(), workspace_.data()), Error);
   cudnnHandle_t gone = nullptr;

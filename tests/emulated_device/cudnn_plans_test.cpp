@@ -31,8 +31,8 @@ Answer answer(CudnnMode mode, const AttentionShape& shape, bool backward, std::s
   constexpr int64_t kEnough = int64_t{1} << 50;
   Answer result{};
   {
-    const Plan plan = backward ? attention_backward_plan(shape, {.handle = handle}, kEnough)
-                               : attention_plan(shape, {.handle = handle}, kEnough);
+    const Plan plan = attention_plan(backward ? Direction::kBackward : Direction::kForward, shape,
+                                     {.handle = handle}, kEnough);
     result = {plan.ok(), plan.workspace_bytes()};
     if (why != nullptr) *why = plan.refusal();
   }

@@ -103,16 +103,6 @@ class AttentionGraph {
   GraphTensor offset_row_, offset_query_, offset_key_value_, offset_heads_, length_;
 };
 
-// Turns an error while cuDNN builds the graph, for example if K does not divide H, into a refusal.
-template <class Build>
-Plan plan_or_refusal(Build build) {
-  try {
-    return build();
-  } catch (const Error& error) {
-    return refused(error.what());
-  }
-}
-
 Plan forward(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
   AttentionGraph a(shape);
   Graph& g = a.graph;
@@ -234,13 +224,14 @@ Plan backward(const AttentionShape& shape, const PlanTarget& target, int64_t mos
 
 }  // namespace
 
-Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes) {
-  return plan_or_refusal([&] { return forward(shape, target, most_workspace_bytes); });
-}
-
-Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
-                             int64_t most_workspace_bytes) {
-  return plan_or_refusal([&] { return backward(shape, target, most_workspace_bytes); });
+Plan attention_plan(Direction direction, const AttentionShape& shape, const PlanTarget& target,
+                    int64_t most_workspace_bytes) {
+  const auto make = direction == Direction::kForward ? forward : backward;
+  try {
+    return make(shape, target, most_workspace_bytes);
+  } catch (const Error& error) {
+    return refused(error.what());  // cuDNN builds no such graph, for example if K does not divide H
+  }
 }
 
 }  // namespace ripstop::cuda

@@ -5,6 +5,7 @@
 #include <compare>
 
 #include "model/kernels/cuda/cudnn_graph.h"
+#include "model/ops/ops.h"
 
 namespace ripstop::cuda {
 
@@ -58,14 +59,15 @@ enum AttentionTensor : int64_t {
   kOffsetHeads
 };
 
-/// The plan of forward, or a refusal. Reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16;
-/// log_sum_exp float32 [N, H], or [documents, H, length] if dense.
-Plan attention_plan(const AttentionShape& shape, const PlanTarget& target, int64_t most_workspace_bytes);
-
-/// The plan of backward, or a refusal. A dense plan writes the gradients in place into rows of dq|dk|dv, a
-/// ragged plan into tensors [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], but if dense or kByPlace
-/// [documents, H, length]; with kByPlace it must be finite beyond the end of a document.
-Plan attention_backward_plan(const AttentionShape& shape, const PlanTarget& target,
-                             int64_t most_workspace_bytes);
+/// A plan, or a refusal.
+///
+/// Forward reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16; log_sum_exp float32 [N, H], or
+/// [documents, H, length] if dense.
+///
+/// Backward: a dense plan writes the gradients in place into rows of dq|dk|dv, a ragged plan into tensors
+/// [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], but if dense or kByPlace [documents, H, length];
+/// with kByPlace it must be finite beyond the end of a document.
+Plan attention_plan(Direction direction, const AttentionShape& shape, const PlanTarget& target,
+                    int64_t most_workspace_bytes);
 
 }  // namespace ripstop::cuda

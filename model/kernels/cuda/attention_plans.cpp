@@ -22,48 +22,6 @@ RaggedOffsets offsets_in(const AttentionWorkspace& layout, void* workspace) {
           .length = reinterpret_cast<int32_t*>(place(workspace, layout.length))};
 }
 
-AttentionShape shape_of(const Heads& heads, const AttentionSchedule& schedule) {
-  return {.query_heads = heads.query,
-          .key_value_heads = heads.key_value,
-          .head_size = heads.size,
-          .length = schedule.length,
-          .dense = schedule.dense};
-}
-
-struct ForwardCall {
-  ForwardCall(const AttentionSizes& sizes)
-      : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, /*padded=*/false)),
-        layout(attention_workspace(sizes.rows, sizes.heads)),
-        shape(shape_of(sizes.heads, schedule)) {}
-  int64_t most_workspace() const { return layout.bytes - layout.plan; }
-
-  AttentionSchedule schedule;
-  AttentionWorkspace layout;
-  AttentionShape shape;
-};
-
-struct BackwardCall {
-  BackwardCall(const AttentionSizes& sizes, Sums sums, bool deterministic)
-      : schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest, padded(sums))),
-        layout(attention_backward_workspace(sizes.rows, sizes.longest, sizes.heads, deterministic)),
-        shape(shape_of(sizes.heads, schedule)),
-        by_place(schedule.dense || sums == Sums::kByPlace),
-        own(by_place ? layout.dkey_grouped : layout.plan) {
-    shape.sums = sums;
-  }
-  int64_t most_workspace() const { return layout.bytes - own; }
-  /// kByPlace and kFromScores need workspace for every position below `length`, so groups must have few rows.
-  static bool padded(Sums sums) { return sums == Sums::kByPlace || sums == Sums::kFromScores; }
-
-  AttentionSchedule schedule;
-  AttentionWorkspace layout;
-  AttentionShape shape;
-  bool by_place;  ///< log_sum_exp is read as [document, head, position]
-  /// Where the plan's own workspace begins. If by_place, the plan itself allocates dK and dV per query head,
-  /// so its own workspace includes the memory for these.
-  int64_t own;
-};
-
 AttentionSizes sizes_of(const AttentionOperands& o) {
   return {o.qkv.rows(), o.documents.count, o.documents.longest, o.heads, o.qkv.dtype};
 }
@@ -111,6 +69,36 @@ class Bindings {
 };
 
 }  // namespace
+
+/// A call of forward, or of backward with its sums.
+struct AttentionPlans::Call {
+  Call(const AttentionSizes& sizes, std::optional<Sums> sums, bool deterministic)
+      : direction(sums ? Direction::kBackward : Direction::kForward),
+        // kByPlace and kFromScores need workspace for every position below `length`, so groups must have few
+        // rows.
+        schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest,
+                                    sums == Sums::kByPlace || sums == Sums::kFromScores)),
+        layout(sums ? attention_backward_workspace(sizes.rows, sizes.longest, sizes.heads, deterministic)
+                    : attention_workspace(sizes.rows, sizes.heads)),
+        shape{.query_heads = sizes.heads.query,
+              .key_value_heads = sizes.heads.key_value,
+              .head_size = sizes.heads.size,
+              .length = schedule.length,
+              .dense = schedule.dense,
+              .sums = sums.value_or(Sums::kByRow)},
+        by_place(schedule.dense || sums == Sums::kByPlace),
+        own(sums && by_place ? layout.dkey_grouped : layout.plan) {}
+
+  Direction direction;
+  AttentionSchedule schedule;
+  AttentionWorkspace layout;
+  AttentionShape shape;
+  bool by_place;  ///< log_sum_exp is read or written as [document, head, position]
+  /// Where the plan's own workspace begins. If by_place in backward, the plan itself allocates dK and dV per
+  /// query head, so its own workspace includes the memory for these.
+  int64_t own;
+  std::vector<const Plan*> plans;  ///< of the groups, from all_plans()
+};
 
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic) {
@@ -163,32 +151,30 @@ void AttentionPlans::ensure_handle(const Stream& stream) {
 }
 
 // A refusal is kept, too, so that cuDNN is not asked again in every layer.
-const Plan& AttentionPlans::plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes) {
-  const std::pair key{pass, shape};
+const Plan& AttentionPlans::plan(Direction direction, const AttentionShape& shape,
+                                 int64_t most_workspace_bytes) {
+  const std::pair key{direction, shape};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
   const PlanTarget target{.handle = handle_, .major = gpu_.major};
-  return plans_
-      .emplace(key, pass == Pass::kForward ? attention_plan(shape, target, most_workspace_bytes)
-                                           : attention_backward_plan(shape, target, most_workspace_bytes))
-      .first->second;
+  return plans_.emplace(key, attention_plan(direction, shape, target, most_workspace_bytes)).first->second;
 }
 
 // Collects the plans of all groups before any runs, since cuDNN computes all documents of a call or none.
-std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Pass pass,
-                                                     const AttentionSchedule& schedule, AttentionShape shape,
-                                                     int64_t most_workspace_bytes,
-                                                     std::vector<const Plan*>& plans) {
+std::optional<std::string> AttentionPlans::all_plans(const Stream& stream, Call& call) {
   ensure_handle(stream);
-  for (const DocumentGroup& group : schedule.groups) {
-    shape.documents = group.count;
-    plans.push_back(&plan(pass, shape, most_workspace_bytes));
-    if (const std::string& why = plans.back()->left_out(); !why.empty())
-      cuda_stream(stream).note("cuDNN's first choice for attention does not run, another does", why);
-    if (!plans.back()->ok()) return "cuDNN refuses it: " + plans.back()->refusal();
-    if (plans.back()->workspace_bytes() > most_workspace_bytes)
-      return fmt::format("cuDNN needs {} bytes of workspace; the plan has {}",
-                         plans.back()->workspace_bytes(), most_workspace_bytes);
+  const int64_t most_workspace_bytes = call.layout.bytes - call.own;
+  for (const DocumentGroup& group : call.schedule.groups) {
+    call.shape.documents = group.count;
+    const Plan& made = plan(call.direction, call.shape, most_workspace_bytes);
+    if (!made.left_out().empty())
+      cuda_stream(stream).note("cuDNN's first choice for attention does not run, another does",
+                               made.left_out());
+    if (!made.ok()) return "cuDNN refuses it: " + made.refusal();
+    if (made.workspace_bytes() > most_workspace_bytes)
+      return fmt::format("cuDNN needs {} bytes of workspace; the plan has {}", made.workspace_bytes(),
+                         most_workspace_bytes);
+    call.plans.push_back(&made);
   }
   return std::nullopt;
 }
@@ -200,35 +186,32 @@ std::optional<std::string> AttentionPlans::unsupported(const AttentionSizes& siz
 int64_t AttentionPlans::prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction) {
   if (unsupported(sizes)) return 0;
   const int64_t before = count();
-  std::vector<const Plan*> plans;
   const bool deterministic = stream.device().deterministic;
-  if (direction == Direction::kForward) {
-    const ForwardCall c(sizes);
-    static_cast<void>(all_plans(stream, Pass::kForward, c.schedule, c.shape, c.most_workspace(), plans));
-  } else if (const auto sums = attention_sums(gpu_, sizes.heads.size, is_dense(sizes), deterministic)) {
-    const BackwardCall c(sizes, *sums, deterministic);
-    static_cast<void>(all_plans(stream, Pass::kBackward, c.schedule, c.shape, c.most_workspace(), plans));
+  std::optional<Sums> sums;
+  if (direction == Direction::kBackward) {
+    sums = attention_sums(gpu_, sizes.heads.size, is_dense(sizes), deterministic);
+    if (!sums) return 0;
   }
+  Call planned(sizes, sums, deterministic);
+  static_cast<void>(all_plans(stream, planned));
   return count() - before;
 }
 
 std::optional<std::string> AttentionPlans::forward(const KernelCall& call, const AttentionOperands& o) {
   const AttentionSizes sizes = sizes_of(o);
   if (auto why = unsupported(sizes)) return why;
-  const ForwardCall c(sizes);
-  const auto& [schedule, layout, shape] = c;
-  std::vector<const Plan*> plans;
-  if (auto why = all_plans(call.stream, Pass::kForward, schedule, shape, c.most_workspace(), plans))
-    return why;
+  Call planned(sizes, std::nullopt, call.stream.device().deterministic);
+  if (auto why = all_plans(call.stream, planned)) return why;
+  const auto& [direction, schedule, layout, shape, dense, own, plans] = planned;
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);
   auto* by_place = reinterpret_cast<float*>(place(call.workspace, layout.log_sum_exp));
-  if (!schedule.dense) locate_documents(call, o.documents, o.heads, offsets);
-  Bindings bindings(o, schedule.dense ? by_place : o.log_sum_exp.data);
+  if (!dense) locate_documents(call, o.documents, o.heads, offsets);
+  Bindings bindings(o, dense ? by_place : o.log_sum_exp.data);
   for (size_t i = 0; i < plans.size(); ++i) {
-    if (!schedule.dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
-    plans[i]->run(handle_, bindings.all(), place(call.workspace, layout.plan));
+    if (!dense) bindings.bind_group(offsets, schedule.groups[i].first, /*backward=*/false);
+    plans[i]->run(handle_, bindings.all(), place(call.workspace, own));
   }
-  if (schedule.dense)
+  if (dense)
     log_sum_exp_by_row(call, o.documents, schedule.groups[0], schedule.length, by_place, o.log_sum_exp);
   return std::nullopt;
 }
@@ -241,12 +224,10 @@ std::optional<std::string> AttentionPlans::backward(const KernelCall& call, cons
   if (!sums)
     return fmt::format("cuDNN has no deterministic backward for {} documents on compute capability {}.x",
                        is_dense(sizes) ? "equally long" : "packed", gpu_.major);
-  const BackwardCall c(sizes, *sums, deterministic);
-  const auto& [schedule, layout, shape, by_place, own] = c;
+  Call planned(sizes, sums, deterministic);
+  if (auto why = all_plans(call.stream, planned)) return why;
+  const auto& [direction, schedule, layout, shape, by_place, own, plans] = planned;
   const bool dense = schedule.dense;
-  std::vector<const Plan*> plans;
-  if (auto why = all_plans(call.stream, Pass::kBackward, schedule, shape, c.most_workspace(), plans))
-    return why;
 
   const auto part = [&](int64_t at) { return place(call.workspace, at); };
   const RaggedOffsets offsets = offsets_in(layout, call.workspace);

@@ -55,18 +55,16 @@ class AttentionPlans {
   int64_t count() const { return std::ssize(plans_); }
 
  private:
-  enum class Pass : bool { kForward, kBackward };
-  const Plan& plan(Pass pass, const AttentionShape& shape, int64_t most_workspace_bytes);
-  std::optional<std::string> all_plans(const Stream& stream, Pass pass, const AttentionSchedule& schedule,
-                                       AttentionShape shape, int64_t most_workspace_bytes,
-                                       std::vector<const Plan*>& plans);
+  struct Call;
+  const Plan& plan(Direction direction, const AttentionShape& shape, int64_t most_workspace_bytes);
+  std::optional<std::string> all_plans(const Stream& stream, Call& call);
   std::optional<std::string> unsupported(const AttentionSizes& sizes) const;
   void ensure_handle(const Stream& stream);
 
   int device_;
   AttentionGpu gpu_;
   cudnnHandle_t handle_ = nullptr;  ///< made with the first plan
-  std::map<std::pair<Pass, AttentionShape>, Plan> plans_;
+  std::map<std::pair<Direction, AttentionShape>, Plan> plans_;
 };
 
 }  // namespace ripstop::cuda
