@@ -178,7 +178,7 @@ void Graph::add(Descriptor operation) {
 }
 
 GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id,
-                          const GraphTensor* ragged_offset) {
+                          const GraphTensor* ragged_offset, bool by_value) {
   // Heads are aligned to 16 bytes, because cuDNN accepts only head sizes that are multiples of 8. Lengths and
   // offsets may begin at any document, so these are aligned only to the size of one number.
   const bool index = id != kNoId && (type == CUDNN_DATA_INT32 || type == CUDNN_DATA_INT64);
@@ -191,22 +191,14 @@ GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Ex
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
   // A tensor without an id is never in memory; it only joins two operations.
   t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, id == kNoId);
-  if (ragged_offset != nullptr)
-    t.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, ragged_offset->descriptor);
+  t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, by_value);
+  t.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, ragged_offset);
   return {keep(std::move(t)).get(), type, extents, strides};
 }
 
 GraphTensor Graph::scalar(int64_t id) {
   constexpr Extents kOne{1, 1, 1, 1};
-  Descriptor t(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
-  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(kOne));
-  t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
-  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, int64_t{16});
-  // Read from host memory at each run, so that a scalar needs no copy to the device.
-  t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, true);
-  return {keep(std::move(t)).get(), CUDNN_DATA_FLOAT, kOne, kOne};
+  return tensor(CUDNN_DATA_FLOAT, kOne, kOne, id, nullptr, /*by_value=*/true);
 }
 
 GraphTensor Graph::like(const GraphTensor& t, cudnnDataType_t type) {
@@ -219,18 +211,14 @@ void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   // Rows beyond a document's length count as zeros.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
-  const cudnnBackendDescriptor_t math = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  const auto operand = [&](cudnnBackendAttributeName_t attribute, const GraphTensor* t) {
-    if (t != nullptr) o.set(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, t->descriptor);
-  };
-  operand(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &a);
-  operand(CUDNN_ATTR_OPERATION_MATMUL_BDESC, &b);
-  operand(CUDNN_ATTR_OPERATION_MATMUL_CDESC, &c);
-  operand(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, lengths.m);
-  operand(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, lengths.n);
-  operand(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, lengths.k);
-  o.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, math);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &a);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, &b);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, &c);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, lengths.m);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, lengths.n);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, lengths.k);
+  o.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, keep(std::move(kind)));
   add(std::move(o));
 }
 
@@ -241,16 +229,12 @@ void Graph::add_pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const
   kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
   kind.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, math);
   if (axis) kind.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, *axis);
-  const cudnnBackendDescriptor_t function = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  const auto operand = [&](cudnnBackendAttributeName_t attribute, const GraphTensor* tensor) {
-    if (tensor != nullptr) o.set(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, tensor->descriptor);
-  };
-  o.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, function);
-  operand(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &x);
-  operand(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-  operand(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
-  operand(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &y);
+  o.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(kind)));
+  o.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &x);
+  o.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+  o.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
+  o.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &y);
   add(std::move(o));
 }
 
@@ -287,18 +271,17 @@ void Graph::reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTe
   Descriptor kind(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   kind.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, op);
   kind.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  const cudnnBackendDescriptor_t reduction = keep(std::move(kind)).get();
   Descriptor o(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  o.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, reduction);
-  o.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, x.descriptor);
-  o.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, y.descriptor);
+  o.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, keep(std::move(kind)));
+  o.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, &x);
+  o.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, &y);
   add(std::move(o));
 }
 
 void Graph::reshape(const GraphTensor& x, const GraphTensor& y) {
   Descriptor o(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  o.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, x.descriptor);
-  o.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, y.descriptor);
+  o.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, &x);
+  o.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, &y);
   add(std::move(o));
 }
 

@@ -17,6 +17,15 @@ namespace ripstop::cuda {
 /// Throws Error(kResources) with cuDNN's last error text, unless `status` is CUDNN_STATUS_SUCCESS.
 void check_cudnn(cudnnStatus_t status, const char* call);
 
+using Extents = std::array<int64_t, 4>;
+
+/// A tensor of a Graph, valid as long as the graph lives.
+struct GraphTensor {
+  cudnnBackendDescriptor_t descriptor = nullptr;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  Extents extents{}, strides{};
+};
+
 /// Owns one backend descriptor. Set its attributes, then `finalize` it, then use it.
 class Descriptor {
  public:
@@ -43,6 +52,10 @@ class Descriptor {
   }
   void set(cudnnBackendAttributeName_t attribute, const Descriptor& value) {
     set(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, value.get());
+  }
+  /// Does nothing if `tensor` is null.
+  void set(cudnnBackendAttributeName_t attribute, const GraphTensor* tensor) {
+    if (tensor != nullptr) set(attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, tensor->descriptor);
   }
   void finalize();
 
@@ -88,15 +101,6 @@ class Plan {
 };
 Plan refused(const std::string& why);
 
-using Extents = std::array<int64_t, 4>;
-
-/// A tensor of a Graph, valid as long as the graph lives.
-struct GraphTensor {
-  cudnnBackendDescriptor_t descriptor = nullptr;
-  cudnnDataType_t type = CUDNN_DATA_FLOAT;
-  Extents extents{}, strides{};
-};
-
 struct Knob {
   cudnnBackendKnobType_t type;
   int64_t value;
@@ -108,9 +112,10 @@ class Graph {
  public:
   static constexpr int64_t kNoId = 0;
 
+  /// `by_value`: an execution binds it to host memory, so that a scalar needs no copy to the device.
   GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
-                     const GraphTensor* ragged_offset = nullptr);
-  /// Makes a float32 scalar, which an execution binds to host memory.
+                     const GraphTensor* ragged_offset = nullptr, bool by_value = false);
+  /// Makes a float32 scalar, by value.
   GraphTensor scalar(int64_t id);
   /// Makes a virtual tensor with the extents and strides of `tensor`.
   GraphTensor like(const GraphTensor& tensor, cudnnDataType_t type);
