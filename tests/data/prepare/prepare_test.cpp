@@ -161,18 +161,6 @@ TEST_F(PrepareTest, EveryFormOfInputGivesTheSameTokens) {
   EXPECT_EQ(TokenDataset(scratch_ / "out2/test.h5").examples(), 0);
 }
 
-TEST_F(PrepareTest, DamagedGzipLeavesNothing) {
-  write_gzip(scratch_ / "z/train.jsonl.gz", read_bytes(scratch_ / "c/train.jsonl"));
-  const std::string good = read_bytes(scratch_ / "z/train.jsonl.gz");
-  options_.source.inputs = {scratch_ / "z"};
-  std::string no_trailer = good;
-  no_trailer.replace(good.size() - 8, 8, 8, '\0');
-  for (const std::string& bad : {no_trailer, good + "garbage", good + good.substr(0, 12), good.substr(2)}) {
-    write_bytes(scratch_ / "z/train.jsonl.gz", bad);
-    expect_refused(ExitCode::kInputData, "train.jsonl.gz");
-  }
-}
-
 TEST_F(PrepareTest, OptionsThatCannotWorkAreRefused) {
   const PrepareOptions good = options_;
   options_.vocab_size = 500;
