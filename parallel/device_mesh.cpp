@@ -100,17 +100,15 @@ PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at
   return links;
 }
 
-// Makes the groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
-MeshGroups split_groups(Communicator& all, const MeshSizes& sizes, const MeshCoordinates& at,
-                        int64_t stages_per_rank) {
-  const auto split = [&](const MeshGroup& group) {
+// Makes groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
+MakeGroup splits_of(Communicator& all, const MeshSizes& sizes) {
+  return [&all, sizes](const MeshGroup& group) {
     // Where one rank has no link, others have one, so all split. Other groups of an axis have one size.
     const bool any_splits = group.size > 1 || sizes.pipeline > 1;
     std::unique_ptr<Communicator> part =
         any_splits ? all.split(group.color, group.rank, group.name) : nullptr;
     return group.size > 1 ? std::move(part) : make_self_communicator(group.name);
   };
-  return mesh_groups(sizes, at, split, stages_per_rank);
 }
 
 }  // namespace
@@ -175,8 +173,16 @@ MeshCoordinates mesh_coordinates(const MeshSizes& sizes, int64_t rank) {
   return at;
 }
 
-MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
+MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make_any,
                        int64_t stages_per_rank) {
+  // A group of another size or order would give wrong numbers.
+  const auto make = [&](const MeshGroup& asked) {
+    std::unique_ptr<Communicator> made = make_any(asked);
+    RIPSTOP_CHECK(made->rank() == asked.rank && made->size() == asked.size,
+                  "{} has this rank as {} of {}, the mesh as {} of {}", asked.name, made->rank(),
+                  made->size(), asked.rank, asked.size);
+    return made;
+  };
   MeshGroups groups;
   groups.world = make({.rank = sizes.rank_of(at), .size = sizes.ranks()});
   for (const MeshAxis axis : kMeshAxes) {
@@ -190,35 +196,14 @@ MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const 
   return groups;
 }
 
-DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups)
-    : sizes_(sizes), coordinates_(coordinates), groups_(std::move(groups)) {
-  const auto require = [](const Communicator& group, int64_t rank, int64_t size) {
-    RIPSTOP_CHECK(group.rank() == rank && group.size() == size,
-                  "{} has this rank as {} of {}, the mesh as {} of {}", group.name(), group.rank(),
-                  group.size(), rank, size);
-  };
-  require(world(), sizes.rank_of(coordinates), sizes.ranks());
-  for (const MeshAxis axis : kMeshAxes) require(*groups_.along[axis], coordinates[axis], sizes[axis]);
-  require(fsdp_reduce(), coordinates.fsdp, sizes.fsdp);
-  const PipelineGroups& links = groups_.links;
-  const bool is_first = coordinates.pipeline == 0, is_last = coordinates.pipeline == sizes.pipeline - 1;
-  const bool is_closed =
-      sizes.pipeline > 1 && links.activations_in != nullptr && links.activations_out != nullptr;
-  const auto require_link = [&](const std::unique_ptr<Communicator>& link, int64_t rank, bool has_peer) {
-    RIPSTOP_CHECK((link != nullptr) == (has_peer || is_closed), "a link of rank {} of {}",
-                  coordinates.pipeline, sizes.pipeline);
-    if (link != nullptr) require(*link, rank, 2);
-  };
-  require_link(links.activations_in, 1, !is_first);
-  require_link(links.gradients_out, 1, !is_first);
-  require_link(links.activations_out, 0, !is_last);
-  require_link(links.gradients_in, 0, !is_last);
-}
+DeviceMesh::DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, const MakeGroup& make,
+                       int64_t stages_per_rank)
+    : sizes_(sizes),
+      coordinates_(coordinates),
+      groups_(mesh_groups(sizes, coordinates, make, stages_per_rank)) {}
 
 DeviceMesh DeviceMesh::alone() {
-  DeviceMesh mesh(kMeshOfOne, {}, mesh_groups(kMeshOfOne, {}, [](const MeshGroup& group) {
-                    return make_self_communicator(group.name);
-                  }));
+  DeviceMesh mesh(kMeshOfOne, {}, [](const MeshGroup& group) { return make_self_communicator(group.name); });
   mesh.hosts_.assign(1, "here");
   return mesh;
 }
@@ -229,7 +214,7 @@ DeviceMesh DeviceMesh::along(MeshAxis axis, int64_t stages_per_rank) const {
   MeshCoordinates at;
   sizes[axis] = group.size();
   at[axis] = group.rank();
-  DeviceMesh mesh(sizes, at, split_groups(group, sizes, at, stages_per_rank));
+  DeviceMesh mesh(sizes, at, splits_of(group, sizes), stages_per_rank);
   mesh.hosts_ = group.all_gather_text(hosts_[static_cast<size_t>(position())]);
   return mesh;
 }
@@ -251,7 +236,7 @@ DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tenso
   for (const int64_t rank : order) hosts_.push_back(hosts[static_cast<size_t>(rank)]);
   const int64_t position = std::find(order.begin(), order.end(), all.rank()) - order.begin();
   coordinates_ = mesh_coordinates(sizes_, position);
-  groups_ = split_groups(all, sizes_, coordinates_, stages_per_rank);
+  groups_ = mesh_groups(sizes_, coordinates_, splits_of(all, sizes_), stages_per_rank);
 }
 
 DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& coordinates, DeviceKind kind,
@@ -261,7 +246,7 @@ DeviceMesh DeviceMesh::planned(const MeshSizes& sizes, const MeshCoordinates& co
   const auto make = [&](const MeshGroup& group) {
     return make_planned_communicator(group.name, group.rank, group.size, kind);
   };
-  DeviceMesh mesh(sizes, coordinates, mesh_groups(sizes, coordinates, make, stages_per_rank));
+  DeviceMesh mesh(sizes, coordinates, make, stages_per_rank);
   mesh.hosts_.assign(static_cast<size_t>(sizes.ranks()), "planned");
   return mesh;
 }

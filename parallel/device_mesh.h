@@ -61,6 +61,7 @@ using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>
 
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
 /// the same order and equally often: where others get a link, a rank without one drops a group of its own.
+/// Throws Error(kBug) if make() gives a group of another size or rank.
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
                        int64_t stages_per_rank = 1);
 
@@ -78,9 +79,9 @@ class DeviceMesh {
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu, int64_t stages_per_rank = 1);
 
-  /// Makes the mesh from existing groups. Throws Error(kBug) if a group's size or rank is wrong. Not
-  /// collective.
-  DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, MeshGroups groups);
+  /// Makes the mesh of the groups that mesh_groups() makes by `make`.
+  DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, const MakeGroup& make,
+             int64_t stages_per_rank = 1);
 
   /// Makes a mesh of this rank alone. Not collective.
   static DeviceMesh alone();

@@ -241,24 +241,20 @@ TEST(DeviceMesh, OneRankAloneSendsNothing) {
     EXPECT_EQ(group->size(), 1);
 }
 
-// Without this check a group of another size or order would give wrong numbers.
-TEST(DeviceMesh, GroupsThatDoNotFitAreRefused) {
+TEST(MeshGroups, GroupsThatDoNotFitAreRefused) {
   const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3};
-  const MeshCoordinates at{.fsdp = 1, .tensor = 2};
-  const auto groups = [&](int64_t tensor_rank, int64_t fsdp) -> MeshGroups {
-    return MeshGroups{.world = make_planned_communicator("world", 5, 6),
-                      .along = {.replicate = make_self_communicator(kReplicateAxis),
-                                .fsdp = make_planned_communicator(kFsdpAxis, 1, fsdp),
-                                .tensor = make_planned_communicator(kTensorAxis, tensor_rank, 3),
-                                .pipeline = make_self_communicator(kPipelineAxis)},
-                      .fsdp_again = make_planned_communicator(kFsdpAxis, 1, 2)};
-  };
-  EXPECT_EQ(DeviceMesh(sizes, at, groups(2, 2)).position(), 5);
-  EXPECT_THROW(DeviceMesh(sizes, at, groups(1, 2)), Error);
-  EXPECT_THROW(DeviceMesh(sizes, at, groups(2, 3)), Error);
-  MeshGroups with_link = groups(2, 2);
-  with_link.links.gradients_in = make_planned_communicator(kPipelineAxis, 0, 2);
-  EXPECT_THROW(DeviceMesh(sizes, at, std::move(with_link)), Error);
+  for (const auto& [wrong_rank, wrong_size] : {std::pair<int64_t, int64_t>{0, 0}, {-1, 0}, {0, 1}}) {
+    const auto make = [&](const MeshGroup& group) {
+      const bool is_wrong = group.size == 3;
+      return make_planned_communicator(group.name, group.rank + (is_wrong ? wrong_rank : 0),
+                                       group.size + (is_wrong ? wrong_size : 0));
+    };
+    const auto groups = [&] { return mesh_groups(sizes, {.fsdp = 1, .tensor = 2}, make); };
+    if (wrong_rank == 0 && wrong_size == 0)
+      EXPECT_EQ(groups().world->rank(), 5);
+    else
+      EXPECT_THROW(groups(), Error);
+  }
 }
 
 }  // namespace

@@ -126,8 +126,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
                                        if (group.size > 1) add(group.name, operation, bytes);
                                      });
   };
-  DeviceMesh mesh(request.mesh, coordinates,
-                  mesh_groups(request.mesh, coordinates, make, request.step.sharding.stages_per_rank));
+  DeviceMesh mesh(request.mesh, coordinates, make, request.step.sharding.stages_per_rank);
   const Stream stream(planned_device(request));
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);

@@ -183,13 +183,11 @@ class TimedStage {
         at_{.pipeline = stage},
         stream_(planned_device(request), /*urgent=*/false, &clock),
         mesh_(request.mesh, at_,
-              mesh_groups(request.mesh, at_,
-                          [&](const MeshGroup& group) {
-                            const bool is_free = group.size == 1 || group.is_link;
-                            return make_planned_communicator(group.name, group.rank, group.size,
-                                                             request.device, {},
-                                                             is_free ? nullptr : &clock.link(group));
-                          })),
+              [&](const MeshGroup& group) {
+                const bool is_free = group.size == 1 || group.is_link;
+                return make_planned_communicator(group.name, group.rank, group.size, request.device, {},
+                                                 is_free ? nullptr : &clock.link(group));
+              }),
         step_(request.model, request.step, mesh_, stream_, ledger_),
         document_{0, static_cast<int32_t>(rows.document_rows)} {
     const ShardingOptions& sharding = request.step.sharding;

@@ -53,10 +53,10 @@ DeviceMesh without_pipeline(const DeviceMesh& mesh) {
   sizes.pipeline = 1;
   at.pipeline = 0;
   const auto part = test_world().communicator().split(stage, sizes.rank_of(at), "part");
-  return DeviceMesh(sizes, at, mesh_groups(sizes, at, [&](const MeshGroup& group) {
-                      std::unique_ptr<Communicator> made = part->split(group.color, group.rank, group.name);
-                      return group.size > 1 ? std::move(made) : make_self_communicator(group.name);
-                    }));
+  return DeviceMesh(sizes, at, [&](const MeshGroup& group) {
+    std::unique_ptr<Communicator> made = part->split(group.color, group.rank, group.name);
+    return group.size > 1 ? std::move(made) : make_self_communicator(group.name);
+  });
 }
 
 /// The first and the last stage hold a tied table both, with the same weights and moments.
