@@ -110,9 +110,9 @@ class Communicator {
   }
 
   /// Starts to replace x by the sum of x over all ranks, with equal bits on all ranks. x is float32, float64,
-  /// bfloat16 or int32. Parts are sent in the dtype `travel`: x's own or, for at least size() float32 numbers,
-  /// bfloat16. Then the terms of other ranks and the sum are rounded, and the sum is made in float32 in rank
-  /// order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up to whole elements.
+  /// bfloat16 or int32. Parts are sent in `travel`: x's dtype or, for at least size() float32 numbers,
+  /// bfloat16. Then the terms of other ranks and the sum are rounded, and the sum is made in float32 in
+  /// rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up to whole elements.
   /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait. If another stream than
   /// `stream` writes x, pass that stream as `behind`: the collective begins after the work of `behind`. All
   /// ranks must wait for several all-reduces in the same order.

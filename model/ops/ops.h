@@ -263,10 +263,10 @@ struct RankPiece {
   DType dtype = DType::kFloat32;
 };
 
-/// out [n] (+)= pieces[0] + pieces[1] + ..., added in this order. Each piece has n elements of out's dtype, or
-/// of bfloat16 if out is float32; a piece may be the memory of `out`. Sums of bfloat16 are in float32, rounded
-/// once at the end; other sums are in out's dtype. Needs no workspace. On kCuda throws Error(kBug) if `out` is
-/// neither float32 nor bfloat16, and Error(kResources) for more than kMostPieces pieces.
+/// out [n] (+)= pieces[0] + pieces[1] + ..., added in this order. Each piece has n elements of out's dtype,
+/// or of bfloat16 if out is float32; a piece may be the memory of `out`. Sums of bfloat16 are in float32,
+/// rounded once at the end; other sums are in out's dtype. Needs no workspace. On kCuda throws Error(kBug) if
+/// `out` is neither float32 nor bfloat16, and Error(kResources) for more than kMostPieces pieces.
 void reduce_pieces(const Stream& stream, const std::vector<RankPiece>& pieces, const Tensor& out,
                    Accumulate accumulate);
 inline constexpr size_t kMostPieces = 400;

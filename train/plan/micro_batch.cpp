@@ -39,7 +39,7 @@ void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRu
 void plan_with_largest(const RunConfig& config, const RunTarget& target, const std::vector<int64_t>& sizes,
                        ResolvedRun& run) {
   const auto is_too_large = [&](int64_t size) { return !plan_with_micro_batch(config, target, size, run); };
-  if (sizes.size() == 1 || !is_too_large(sizes.front())) return;  // as usual
+  if (sizes.size() == 1 || !is_too_large(sizes.front())) return;  // the usual case
   // Bisects, because a large batch has thousands of sizes.
   const int64_t largest = *std::ranges::partition_point(sizes, is_too_large);
   if (run.step.sharding.sequence_count != largest) plan_with_micro_batch(config, target, largest, run);

@@ -61,8 +61,8 @@ enum AttentionTensor : int64_t {
 
 /// A plan, or a refusal.
 ///
-/// Forward reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16; log_sum_exp float32 [N, H], or
-/// [documents, H, length] if dense.
+/// Forward reads q, k and v in place from rows of q|k|v. out [N, H*D] bfloat16; log_sum_exp float32 [N, H],
+/// or [documents, H, length] if dense.
 ///
 /// Backward: a dense plan writes the gradients in place into rows of dq|dk|dv, a ragged plan into tensors
 /// [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], but if dense or kByPlace [documents, H, length];

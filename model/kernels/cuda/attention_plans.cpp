@@ -97,7 +97,7 @@ struct AttentionPlans::Call {
   /// Where the plan's own workspace begins. If by_place in backward, the plan itself allocates dK and dV per
   /// query head, so its own workspace includes the memory for these.
   int64_t own;
-  std::vector<const Plan*> plans;  ///< of the groups, from all_plans()
+  std::vector<const Plan*> plans;  ///< plans of the groups, from all_plans()
 };
 
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
