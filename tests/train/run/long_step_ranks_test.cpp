@@ -87,7 +87,7 @@ TEST_F(PipelineStopRanks, TheStepIsMadeAgainWithEqualBits) {
   EXPECT_EQ(stopped.code, ExitCode::kRequeue);
   if (test_world().communicator().rank() == 0) {
     EXPECT_HAS(stopped.said, "stopped on a signal in step 3, which is made again");
-    EXPECT_HAS(stopped.said, "units: kept whole after forward");
+    EXPECT_HAS(stopped.said, "units kept whole after forward");
   }
   EXPECT_EQ(losses("stopped").size(), 2);
   EXPECT_TRUE(std::filesystem::exists(directory_ / "stopped/checkpoints" / step_directory_name(2)));
