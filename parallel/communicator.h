@@ -125,7 +125,7 @@ class Communicator {
     start_all_reduce(stream, x, x.dtype, scratch, nullptr).wait();
   }
 
-  /// The stream on which this group's collectives run in order; null if they run on the host, in their waits.
+  /// The stream that runs this group's collectives in order; null if the host runs them in wait() and poll().
   virtual const Stream* own_stream() const { return nullptr; }
 
   /// Replaces x on every rank by the x of rank `root`. Waits, in stream order.

@@ -15,7 +15,7 @@ TokenExample conversation_example(EncodedConversation encoded) {
     example.turn_begin.push_back(turn.begin);
     if (turn.role == Role::kUser) user = &turn;
     if (turn.role != Role::kAssistant) continue;
-    // The first token of all has none before it that predicts it.
+    // Token 0 is never a target, because no token before it predicts it.
     const int64_t begin = std::max<int64_t>(turn.target_begin, 1);
     const int64_t cut_begin = user != nullptr ? user->text_begin : begin;
     const int64_t cut_end = user != nullptr ? user->text_end : begin;
@@ -31,7 +31,7 @@ TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt,
   const std::string text = std::string(prompt) + std::string(completion);
   TokenExample example{.tokens = tokenizer.begin(), .spans = {}};
   const auto begin = static_cast<int32_t>(example.tokens.size());
-  // The first token of all has none before it that predicts it.
+  // Token 0 is never a target, because no token before it predicts it.
   int32_t target = std::max(begin, 1);
   for (const SpannedToken& token : tokenizer.encode_with_spans(text)) {
     example.tokens.push_back(token.id);

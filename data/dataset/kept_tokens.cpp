@@ -85,7 +85,7 @@ KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t lon
   const TargetSpan& first = spans[turns.span];
   const int64_t cut = std::min<int64_t>(surplus, first.cut_end - first.cut_begin);
   if (cut < surplus && kind == ExampleKind::kConversation) return keep_first(2, /*has_targets=*/false);
-  // If not even what must stay before the document fits, no cut inside the pair does.
+  // If tokens before the document alone exceed `longest`, no cut in the pair helps: the first tokens stay.
   KeptTokens kept = keep_first(longest);
   if (longest > first.cut_begin || cut == surplus)
     kept.parts = {TokenRange{0, turns.head},
@@ -111,7 +111,7 @@ std::vector<TokenRange> kept_targets(const TokenDataset& dataset, int64_t exampl
   int64_t before = 0;
   for (const TokenRange& part : kept.parts) {
     for (const TargetSpan& span : spans) {
-      // The first kept token has none before it that predicts it.
+      // The first kept token is no target, because no token before it predicts it.
       const int64_t begin = std::max<int64_t>({span.target_begin, part.begin, part.begin + 1 - before});
       const int64_t end = std::min<int64_t>(span.target_end, part.end);
       if (begin < end) targets.push_back({before + begin - part.begin, before + end - part.begin});

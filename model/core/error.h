@@ -25,7 +25,7 @@ enum class ExitCode : int {
   kResources = 78,  ///< too little memory, or a mesh or machine that does not fit
 };
 
-/// The only exception that ripstop throws on purpose. `what()` is one line: the problem, with the values
+/// The exception for a failure that the user is told. `what()` is one line: the problem, with the values
 /// found and expected. `hint()` is a remedy for the user, or empty. train/main.cpp catches Errors.
 class Error : public std::runtime_error {
  public:

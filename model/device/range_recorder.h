@@ -33,8 +33,8 @@ class RangeRecorder {
   /// Opens and closes a range of the main thread. Does nothing if the recorder is off.
   void open(std::string_view name, Time at = now());
   void close(Time at = now());
-  /// Begins a range beside the main thread. Returns its track, the first free one of its kind: "fsdp",
-  /// "fsdp 2", ... A range that began before start() is recorded from start() on. Any thread, like end().
+  /// Begins a range outside the main thread. Returns its track, the first free one of its kind: "fsdp",
+  /// "fsdp 2", ... If it begins before start(), the part after start() is recorded. Thread-safe, as end().
   size_t begin(const std::string& kind, std::string name);
   void end(size_t track, int64_t bytes = -1);
 

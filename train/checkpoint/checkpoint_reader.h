@@ -68,14 +68,14 @@ void require_not_removed(const std::filesystem::path& directory);
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory,
                            const std::string& way = "--checkpoint with a step");
 
-/// Has `load` read the newest whole checkpoint in `directory`, and returns its state; nullopt if there is no
+/// Reads the newest whole checkpoint in `directory` by `load`, and returns its state; nullopt if there is no
 /// checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call. `load`
 /// throws the errors of CheckpointReader::read and calls no collectives. If `load` finds damage, the next
 /// older checkpoint is tried. After a success, damaged newer checkpoints are renamed to "step_N.damaged", so
 /// only the run's owner may call this. Rank 0 gets warnings about damaged and superseded newer checkpoints.
 /// Collective. Throws Error(kStorage):
 /// - if there are checkpoints, but none is whole;
-/// - if all are superseded, and the newest takeover did not begin with the first weights;
+/// - if all are superseded, unless the newest takeover itself began at step 0;
 /// - if the newest has another format (OtherFormat), or the system refuses to read it on some rank: an older
 ///   checkpoint would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,

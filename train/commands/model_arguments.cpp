@@ -101,7 +101,7 @@ std::vector<std::string> settings_of_file(const std::string& path, const std::ve
   return overrides;
 }
 
-// settings_of_file of rank 0, on all ranks; empty if `path` is no Hugging Face model. Collective.
+// Returns rank 0's settings_of_file() on all ranks; empty if `path` is no Hugging Face model. Collective.
 std::vector<std::string> defaults_of_file(Communicator& world, const std::string& path,
                                           const std::vector<std::string>& own) {
   const std::string text = from_rank_0(world, [&] {

@@ -26,8 +26,8 @@ struct RateArguments {
 /// words, and Error(kInputData) for a bad file or a file from another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// Notes if `target` differs from the job that was measured, and if an option has no effect on it. `threads`:
-/// threads of each rank.
+/// Notes for the user: `target` has other ranks a node, or a rank other `threads`, than the measured job; or
+/// an option has no effect.
 std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

@@ -16,7 +16,7 @@ std::string colors();
 /// The name of run `number`, cut to `most` characters; with the run's color if there are several runs.
 std::string name_of(std::span<const RunRecord> runs, size_t number, size_t most);
 
-/// The begin of a section with its heading, which the menu repeats: "Where the time went" for "time".
+/// The beginning of a section with its heading, which the menu repeats: "Where the time went" for "time".
 std::string section_begin(std::string_view id);
 
 /// A table of facts: a row for each fact, a column for each run.

@@ -442,9 +442,9 @@ void check_metrics_file(const std::filesystem::path& path);
 /// if the file is absent. Of a long log (kWholeLogBytes), the part before `step` is neither checked nor held
 /// in memory. Throws Error(kStorage).
 ///
-/// First copies a file with lines that are no events to PATH.damaged, or else a file with a `checkpoint`
-/// event later than `step` to PATH.uncut, because the run had saved some removed steps. If the copy's name
-/// exists, adds .2, .3 and so on. Returns a text about the copy and about lines missing from the log, or "".
+/// Before that, saves a copy of the log: as PATH.damaged if some lines are no events, else as PATH.uncut if a
+/// `checkpoint` event is later than `step`, because the run had saved some removed steps. If the name exists,
+/// adds .2, .3 and so on. Returns a text about the copy and about lines missing from the log, or "".
 std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool replace = false);
 
 }  // namespace ripstop

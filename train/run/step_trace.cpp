@@ -39,7 +39,7 @@ void StepTrace::end(RangeRecorder::Time at) {
   device_table(run_.device.kind).close_range();
 }
 
-// The times of all ranks, by which NodeClock compares the clocks of nodes. Collective.
+// Runs barriers, and returns the times of all ranks, from which NodeClock compares the nodes' clocks.
 std::vector<BarrierTimes> StepTrace::meet() const {
   BarrierTimes own;
   own.node = world_.places()[static_cast<size_t>(world_.communicator().rank())].node;

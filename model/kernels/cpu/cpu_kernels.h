@@ -10,7 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// Workspace sizes do not depend on the instruction set, so a plan made on another processor is valid.
+/// These workspaces are equally large for all instruction sets; those of products depend on the processor.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_bias_backward)
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)

@@ -51,7 +51,7 @@ class AttentionPlans {
   /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes calls of these sizes.
   /// Returns the number of plans made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
-  /// The number of plans, refusals included.
+  /// The number of plans, with shapes that cuDNN refused.
   int64_t count() const { return std::ssize(plans_); }
 
  private:
