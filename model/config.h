@@ -65,7 +65,7 @@ struct ModelConfig {
 
 /// Calls `visit(name, value)`, or `visit(name, value, range)` if it is a number, with each field of `config`,
 /// a ModelConfig that may be const. Each field is a key of [model]; manifests, config.json, `inspect` and the
-/// comparison of configs between ranks use this order. In these ranges, products of sizes fit into 64 bits.
+/// comparison of configs between ranks use this order. Products of sizes that validate() takes fit 64 bits.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size, ValueRange{1, 1 << 20});

@@ -79,7 +79,7 @@ class DeviceMesh {
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu, int64_t stages_per_rank = 1);
 
-  /// Makes the mesh of the groups that mesh_groups() makes by `make`.
+  /// Makes the mesh of the groups that mesh_groups() makes by `make`; throws and is collective as that.
   DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, const MakeGroup& make,
              int64_t stages_per_rank = 1);
 

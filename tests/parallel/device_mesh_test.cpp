@@ -242,19 +242,20 @@ TEST(DeviceMesh, OneRankAloneSendsNothing) {
 }
 
 TEST(MeshGroups, GroupsThatDoNotFitAreRefused) {
-  const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3};
-  for (const auto& [wrong_rank, wrong_size] : {std::pair<int64_t, int64_t>{0, 0}, {-1, 0}, {0, 1}}) {
-    const auto make = [&](const MeshGroup& group) {
-      const bool is_wrong = group.size == 3;
-      return make_planned_communicator(group.name, group.rank + (is_wrong ? wrong_rank : 0),
-                                       group.size + (is_wrong ? wrong_size : 0));
-    };
-    const auto groups = [&] { return mesh_groups(sizes, {.fsdp = 1, .tensor = 2}, make); };
-    if (wrong_rank == 0 && wrong_size == 0)
-      EXPECT_EQ(groups().world->rank(), 5);
-    else
-      EXPECT_THROW(groups(), Error);
-  }
+  const MeshSizes sizes{.replicate = 1, .pipeline = 2, .fsdp = 2, .tensor = 3};
+  for (const bool of_links : {false, true})
+    for (const auto& [wrong_rank, wrong_size] : {std::pair<int64_t, int64_t>{0, 0}, {-1, 0}, {0, 1}}) {
+      const auto make = [&](const MeshGroup& group) {
+        const bool is_wrong = of_links ? group.is_link : group.size == 3;
+        return make_planned_communicator(group.name, group.rank + (is_wrong ? wrong_rank : 0),
+                                         group.size + (is_wrong ? wrong_size : 0));
+      };
+      const auto groups = [&] { return mesh_groups(sizes, {.fsdp = 1, .tensor = 2, .pipeline = 1}, make); };
+      if (wrong_rank == 0 && wrong_size == 0)
+        EXPECT_EQ(groups().world->rank(), 11);
+      else
+        EXPECT_THROW(groups(), Error);
+    }
 }
 
 }  // namespace
