@@ -48,8 +48,8 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The first `most` predictions that PredictionFile would keep; empty if the file is absent. Reads no more of
-/// the file than their lines, and does not change it.
+/// The first `most` predictions that PredictionFile would keep, or that lack only the last line end; empty if
+/// the file is absent. Reads no more of the file than their lines, and does not change it.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most = SIZE_MAX);
 
 }  // namespace ripstop

@@ -28,7 +28,7 @@ class SearchedMesh {
 
   // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size(): no size fits.
   size_t first_that_fits() {
-    if (!target_.device_memory_bytes) return 0;
+    if (!target_.device_memory_bytes || planned(0).fits(target_)) return 0;  // the usual case
     const auto all = std::views::iota(size_t{0}, sizes_.size());
     const auto is_too_large = [&](size_t index) { return !planned(index).fits(target_); };
     return static_cast<size_t>(std::ranges::partition_point(all, is_too_large) - all.begin());

@@ -46,8 +46,8 @@ struct MeshSearch {
 /// only if the rates of products are known, because percent lost and bytes sent have no common measure, and
 /// only on several nodes: of up to 16 ranks with one or two stages each, if a stage lies inside a node. With
 /// it, keeps config.mesh.pipeline_stages_per_rank, too. target.ranks_per_node must be known. Returns at
-/// most `most_rows` rows. Makes about two plans for each mesh and mode of recomputation. Throws like
-/// unplanned_run.
+/// most `most_rows` rows. Makes one plan for each mesh and mode of recomputation if the largest micro-batch
+/// fits, else as many as a bisection takes. Throws like unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);
 

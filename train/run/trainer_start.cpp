@@ -358,7 +358,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.git_commit = std::string(git_commit());
   event.mesh = run_.mesh;
   event.hosts = mesh_.hosts();
-  event.pipeline_layers = run_.step.sharding.stage_layers;
+  if (run_.mesh.pipeline > 1) event.pipeline_layers = run_.step.sharding.stage_layers;
   event.recompute = std::string(to_string(run_.step.sharding.recompute));
   event.reshard_after_forward = run_.step.sharding.reshard_after_forward;
   event.micro_batch_sequences = run_.step.sharding.sequence_count;
