@@ -1,6 +1,5 @@
 #include "train/commands/model_arguments.h"
 
-#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/checkpoint_verbs.h"
