@@ -242,7 +242,7 @@ TEST(DeviceMesh, OneRankAloneSendsNothing) {
 }
 
 TEST(MeshGroups, GroupsThatDoNotFitAreRefused) {
-  const MeshSizes sizes{.replicate = 1, .pipeline = 2, .fsdp = 2, .tensor = 3};
+  const MeshSizes sizes{.replicate = 1, .fsdp = 2, .tensor = 3, .pipeline = 2};
   for (const bool of_links : {false, true})
     for (const auto& [wrong_rank, wrong_size] : {std::pair<int64_t, int64_t>{0, 0}, {-1, 0}, {0, 1}}) {
       const auto make = [&](const MeshGroup& group) {
