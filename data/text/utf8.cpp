@@ -1,6 +1,5 @@
 #include "data/text/utf8.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cstring>
@@ -97,6 +96,15 @@ std::string_view strip(std::string_view text) {
     text.remove_suffix(bytes);
   }
   return text;
+}
+
+std::vector<std::string_view> words_in(std::string_view text, std::string_view separators) {
+  std::vector<std::string_view> words;
+  for (size_t begin = 0; (begin = text.find_first_not_of(separators, begin)) != std::string_view::npos;) {
+    words.push_back(text.substr(begin, text.find_first_of(separators, begin) - begin));
+    begin += words.back().size();
+  }
+  return words;
 }
 
 std::string some_of(std::span<const std::string> names, size_t most) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ripstop {
 
@@ -43,6 +44,9 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
+
+/// The words of `text` between any of the `separators`.
+std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
 /// The first `most` of `names`: "a, b and 3 more"; "a, b" if there are no more.
 std::string some_of(std::span<const std::string> names, size_t most);

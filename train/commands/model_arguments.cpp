@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "parallel/agreement.h"
 #include "train/commands/checkpoint_verbs.h"
-#include "train/config/config_keys.h"
 #include "train/config/run_config.h"
 #include "train/exchange/hugging_face/generation_file.h"
 #include "train/exchange/hugging_face/pretrained_model.h"

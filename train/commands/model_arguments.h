@@ -42,7 +42,7 @@ struct ModelArguments {
   std::vector<std::string> all_overrides() const;
 };
 
-/// Prints on rank 0 `notes`, of which empty ones are none, and those on the tokenizer and on the model's
+/// Prints on rank 0 each of `notes` that is not empty, and the notes on the tokenizer and on the model's
 /// files; with `writes_texts`, also a note on the end tokens in a Hugging Face model's files, unless they are
 /// only the EOS of `tokenizer` or generation.eos_token_id replaces them. Throws like read_end_tokens.
 /// Collective.

@@ -67,9 +67,6 @@ std::span<const ConfigKey> config_keys();
 /// The key `name` of [section]; null if there is no key of that name.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 
-/// The words of `text` between any of the `separators`.
-std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
-
 /// The candidate that other programs call `typed` (bfloat16 for bf16), else the nearest in spelling; else "".
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 

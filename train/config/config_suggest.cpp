@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_keys.h"
@@ -188,15 +189,6 @@ struct MeantValue {
 };
 
 }  // namespace
-
-std::vector<std::string_view> words_in(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> words;
-  for (size_t begin = 0; (begin = text.find_first_not_of(separators, begin)) != std::string_view::npos;) {
-    words.push_back(text.substr(begin, text.find_first_of(separators, begin) - begin));
-    begin += words.back().size();
-  }
-  return words;
-}
 
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
   const std::string word = lower(typed);

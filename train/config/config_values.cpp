@@ -10,6 +10,7 @@
 
 #include "data/process/shell_word.h"
 #include "data/text/json_struct.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 #include "train/config/config_entries.h"
 #include "train/config/config_keys.h"

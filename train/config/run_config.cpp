@@ -10,6 +10,7 @@
 
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
 #include "train/config/config_entries.h"

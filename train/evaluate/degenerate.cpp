@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "train/config/config_keys.h"
+#include "data/text/utf8.h"
 
 namespace ripstop {
 namespace {

@@ -11,10 +11,10 @@
 #include <system_error>
 
 #include "data/process/blocked_signals.h"
+#include "data/text/utf8.h"
 #include "model/core/number.h"
 #include "model/device/cuda_machine.h"
 #include "parallel/agreement.h"
-#include "train/config/config_keys.h"
 
 namespace ripstop {
 namespace {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "data/text/utf8.h"
-#include "train/config/config_keys.h"
 #include "train/evaluate/rouge.h"
 
 namespace ripstop {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/takeovers.h"

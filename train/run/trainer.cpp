@@ -1,7 +1,6 @@
 #include "train/run/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "parallel/agreement.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/text/utf8.h"
 #include "parallel/agreement.h"
-#include "train/config/config_keys.h"
 #include "train/report/human_text.h"
 #include "train/run/trainer.h"
 
