@@ -1,6 +1,5 @@
 #include "data/dataset/dataset_directory.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "data/tokenizer/tokenizer.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // Collectives over NCCL on the emulated GPU (tests/emulated_device/nccl_fixture.h).
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "parallel/group_memory.h"
 #include "parallel/mesh_axes.h"

@@ -5,7 +5,6 @@
 // there at once ("kept"), so that their updates hardly wait. The number of kept units changes no byte of the
 // files.
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,4 @@
 // The table of config keys in docs/config.md.
-#include <fmt/core.h>
 
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"

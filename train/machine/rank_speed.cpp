@@ -1,7 +1,5 @@
 #include "train/machine/rank_speed.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>

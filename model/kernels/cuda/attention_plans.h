@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "model/kernels/cuda/attention_graph.h"
 #include "model/kernels/cuda_attention.h"

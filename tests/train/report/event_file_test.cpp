@@ -1,7 +1,6 @@
 // Event files, read by the format alone, as TensorBoard reads them.
 #include "train/report/event_file.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>

@@ -5,9 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>

@@ -1,7 +1,5 @@
 #include "train/exchange/hugging_face/torch_file.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
