@@ -17,10 +17,7 @@ mapfile -d '' all < <(files)
 mapfile -d '' sources < <(files '*.h' '*.cpp' '*.cu' '*.cuh' | grep -zE '\.(h|cpp|cu|cuh)$')
 mapfile -d '' code < <(files '*.h' '*.cpp' '*.cu' '*.cuh' '*.cmake' '*CMakeLists.txt')
 
-scripts=()
-for file in "${all[@]}"; do
-  if [[ -f $file ]] && head -c 20 "$file" | tr -d '\0' | grep -q '^#!.*bash'; then scripts+=("$file"); fi
-done
+mapfile -t scripts < <(grep -lzE '^#!.*bash' "${all[@]}")  # -z: ^ is the begin of a file
 for script in "${scripts[@]}"; do
   bash -n "$script" || complain "$script: bash cannot parse it"
   [[ -x $script ]] || complain "$script: not executable"
@@ -62,8 +59,5 @@ fi
 if found=$(grep -nE 'SetUpTestSuite|SetUpTestCase' "${code[@]}"); then
   complain "each test sets up what it needs in SetUp:" "$found"
 fi
-for file in "${all[@]}"; do
-  [[ -f $file ]] || continue
-  if (($(wc -c <"$file") > 1048576)); then complain "$file: larger than 1 MiB"; fi
-done
+if found=$(find "${all[@]}" -maxdepth 0 -size +1048576c | grep .); then complain "larger than 1 MiB:" "$found"; fi
 exit $status

@@ -385,13 +385,11 @@ void add_plan(CommandLine& line) {
   verb.add_details(
       "--search does not use the sizes of [mesh], train.micro_batch_sequences and train.recompute in the "
       "file. Those on the\ncommand line, as in mesh.tensor=4, restrict it. Each row is the best of those "
-      "that "
-      "are left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest "
-      "bytes "
-      "between nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest bytes "
-      "in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory. With --rates, "
-      "--rank-flops or --between-nodes: the shortest step.\n\nThe time leaves out what has no rate, and says "
-      "so; validations, saves and loading data are never in it.");
+      "that are left: the fewest percent of\nthe computation lost (idle, or computed again), then the fewest "
+      "bytes between nodes (an axis with a group on several\nnodes counts there as a whole), then the fewest "
+      "bytes in all (up to 5% more are as few), then the larger micro-batch,\nthen the least memory. With "
+      "--rates, --rank-flops or --between-nodes: the shortest step.\n\nThe time leaves out what has no rate, "
+      "and says so; validations, saves and loading data are never in it.");
   const auto given = std::make_shared<PlanArguments>();
   verb.path("CONFIG", given->config_file, "TOML file").required();
   verb.option("overrides", given->overrides, "section.key=value, stronger than the file");

@@ -128,7 +128,7 @@ class Watch {
     drawn_ = 0;
     for (size_t begin = 0; begin < table.size() && drawn_ + 1 < size.ws_row; ++drawn_) {
       const size_t end = table.find('\n', begin);
-      text += table.substr(begin, std::min<size_t>(end - begin, size.ws_col)) + "\x1b[K\n";
+      text += cut_to_width(table.substr(begin, end - begin), size.ws_col) + "\x1b[K\n";
       begin = end + 1;
     }
     print_out("{}\x1b[J", text);  // clear the rest of an earlier, longer table

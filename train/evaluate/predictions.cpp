@@ -94,8 +94,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
   if (is_damaged)
     note_ = fmt::format(
         "{}: line {} was changed or removed after it was written: the lines before it are kept, later "
-        "summaries "
-        "are written again, and a copy of the file is {}",
+        "summaries are written again, and a copy of the file is {}",
         path_.string(), count() + 1, copy_aside(posix_io(), path_, "damaged"));
   std::error_code absent;
   const auto links = std::filesystem::hard_link_count(path_, absent);

@@ -126,12 +126,11 @@ std::optional<std::string> attention_unsupported(const AttentionGpu& gpu, bool d
   // GPUs.
   if (gpu.major == 12)
     return "on compute capability 12.x, cuDNN does not support packed documents whose queries, keys and "
-           "values "
-           "share rows";
+           "values share rows";
   return std::nullopt;
 }
 
-AttentionPlans::AttentionPlans(int device) : device_(device) {
+AttentionPlans::AttentionPlans(int device) {
   check_cuda(cudaDeviceGetAttribute(&gpu_.major, cudaDevAttrComputeCapabilityMajor, device),
              "cudaDeviceGetAttribute");
   gpu_.cudnn_version = cudnnGetVersion();

@@ -60,7 +60,6 @@ class AttentionPlans {
   std::optional<std::string> unsupported(const AttentionSizes& sizes) const;
   void ensure_handle(const Stream& stream);
 
-  int device_;
   AttentionGpu gpu_;
   cudnnHandle_t handle_ = nullptr;  ///< made with the first plan
   std::map<std::pair<Direction, AttentionShape>, Plan> plans_;
