@@ -20,20 +20,19 @@ enum class ExitCode : int {
   kStorage = 74,        ///< the file system or a checkpoint failed
   kRequeue = 75,        ///< no error: a signal or time limit ended the process; run the same command again
   kCommunication = 76,  ///< a rank was lost or does not answer, or restarts made no new checkpoint
-  /// the loss or a gradient is not finite, or is not the value that one rank alone computes
-  kNumerics = 77,
-  kResources = 78,  ///< too little memory, or a mesh or machine that does not fit
+  kNumerics = 77,       ///< the loss or a gradient is not finite, or differs from that of one rank (`check`)
+  kResources = 78,      ///< too little memory, or a mesh or machine that does not fit
 };
 
-/// The exception for a failure that the user is told. `what()` is one line: the problem, with the values
-/// found and expected. `hint()` is a remedy for the user, or empty. train/main.cpp catches Errors.
+/// A failure to report to the user. `what()` is one line: the problem, with the values found and expected.
+/// `hint()` is a remedy for the user, or empty. train/main.cpp catches Errors.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})
       : std::runtime_error(what), code_(code), hint_(std::move(hint)) {}
   ExitCode code() const { return code_; }
   const std::string& hint() const { return hint_; }
-  std::optional<int64_t> step() const { return step_; }
+  std::optional<int64_t> step() const { return step_; }  ///< the training step that failed, if known
   void set_step(int64_t step) { step_ = step; }
 
  private:
@@ -42,6 +41,7 @@ class Error : public std::runtime_error {
   std::optional<int64_t> step_;
 };
 
+/// Throws an Error without a hint; fmt makes its text.
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));

@@ -34,7 +34,7 @@ inline uint64_t hash_of_name(std::string_view name) {
   return h;
 }
 
-/// A number in (0, 1], made of the upper 53 bits of `high` and `low`.
+/// A number in (0, 1], made of the 32 bits of `high` and the upper 21 bits of `low`.
 inline double uniform_of(uint32_t high, uint32_t low) {
   return (static_cast<double>((uint64_t{high} << 21) ^ (low >> 11)) + 0.5) * 0x1p-53;
 }
