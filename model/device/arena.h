@@ -6,9 +6,9 @@
 
 namespace ripstop {
 
-/// Activations and workspaces as a stack of tensors in one block of device memory. At its end a Frame frees
-/// everything that was allocated after its beginning. On kMeta the arena only counts: the peak of a step on
-/// kMeta is the capacity that the step needs on the planned device. Not thread-safe.
+/// A stack of activations and workspaces in one block of device memory. When a Frame ends, it frees all that
+/// was allocated since it began. On kMeta the arena only counts: the peak of a step on kMeta is the capacity
+/// that the step needs on the planned device. Not thread-safe.
 class Arena {
  public:
   /// Allocates `capacity.total()` bytes at once, from `source`, or from the device if `source` is null, and

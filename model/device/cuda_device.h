@@ -20,7 +20,7 @@ namespace ripstop {
 /// Error(kResources). The error may belong to earlier asynchronous work. The message names `call`.
 void check_cuda(cudaError_t result, const char* call);
 
-/// An event of the thread's device. Not destroyed while an exception unwinds.
+/// An event of the calling thread's current device. While an exception unwinds, the destructor leaks it.
 class CudaEvent {
  public:
   /// An event that takes no time stamp costs less to record and to wait for.
@@ -61,6 +61,7 @@ class CudaWaiter {
   virtual void await(FunctionRef<bool()> done) = 0;
 };
 
+/// The handle() of a Stream on kCuda: the native stream, and what belongs to it.
 class CudaStream {
  public:
   CudaStream(int device, bool urgent);
@@ -89,15 +90,14 @@ class CudaStream {
     return *static_cast<T*>(state.get());
   }
 
-  /// Copy between pageable host memory and the device in stream order, through the pinned staging buffers.
-  /// from_host returns when `from` has been read; it waits for earlier work only if the staging buffers are
-  /// full. to_host returns when `to` has been written.
+  /// Copy between pageable host memory and the device in stream order, through pinned staging buffers.
+  /// from_host() returns when `from` has been read, and waits for earlier work only if the staging buffers
+  /// are full. to_host() returns when `to` has been written.
   void from_host(void* to, const void* from, int64_t bytes);
   void to_host(void* to, const void* from, int64_t bytes);
 
  private:
-  // Pinned memory. When the event `left` is reached, all copies to and from the buffer are done, and the host
-  // may fill the buffer again.
+  // Pinned memory. At the event `left`, all copies to and from the buffer are done, and it may be used again.
   struct StagingBuffer {
     std::byte* memory = nullptr;
     CudaEvent left;
@@ -115,8 +115,7 @@ class CudaStream {
   StagingBuffer staging_[kStagingBuffers];
   size_t current_ = 0;
   int64_t used_ = 0;
-  /// recorded after all work of the stream whenever the host waits for the stream
-  CudaEvent end_;
+  CudaEvent end_;  ///< recorded by synchronize(), which waits for it
   std::weak_ptr<CudaWaiter> waiter_;
   std::set<std::string> noted_;
   std::vector<std::string> notes_;  ///< notes that take_notes() has not returned yet

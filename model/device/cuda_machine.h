@@ -9,7 +9,7 @@ namespace ripstop {
 struct CudaGpu {
   std::string name;      ///< such as "NVIDIA H100 80GB HBM3"
   std::string identity;  ///< the UUID: unique over all nodes
-  std::string bus;       ///< PCI address, such as "0000:1b:00.0", which parts of one card (MIG) share
+  std::string bus;       ///< PCI address, such as "0000:1b:00.0"; the MIG instances of one GPU share it
   int64_t memory_bytes = 0;
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
@@ -34,7 +34,7 @@ struct CudaMachine {
   std::string problem;  ///< why `gpus` is empty: no driver, too old a driver, no device
 };
 
-bool cuda_is_built() noexcept;
+bool cuda_is_built() noexcept;  ///< whether this program has the CUDA back end
 
 /// Fills a CudaMachine. Never throws, works without a driver, and takes no memory on any GPU.
 CudaMachine look_at_cuda();
@@ -43,12 +43,12 @@ CudaMachine look_at_cuda();
 /// uncorrected memory errors, other processes on the GPU. Empty without NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
-/// The energy that the GPU at the PCI address `bus` has taken since the driver was loaded. Any thread may
-/// call it. Throws Error(kResources) without NVML, and for GPUs before Volta.
+/// The energy that the GPU at the PCI address `bus` has used since the driver was loaded. Thread-safe. Throws
+/// Error(kResources) without NVML, and for GPUs before Volta.
 /// Source: NVML API Reference, nvmlDeviceGetTotalEnergyConsumption.
 int64_t gpu_millijoules(const std::string& bus);
 
-/// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a context on that GPU.
+/// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a CUDA context, which takes GPU memory.
 int64_t cuda_free_bytes(int index) noexcept;
 
 /// Returns the number of GPUs; 0 without the CUDA back end or a driver. Cheap.

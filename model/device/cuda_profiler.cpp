@@ -1,4 +1,4 @@
-// NVTX is a library of headers. Its calls return at once if there is no profiler.
+// NVTX is a header-only library, whose calls return at once if there is no profiler.
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 

@@ -62,8 +62,7 @@ struct MemoryUse {
   bool operator==(const MemoryUse&) const = default;
 };
 
-/// Bytes that one rank has allocated. The Trainer or the planner owns the rank's only ledger, which outlives
-/// every Buffer that refers to it. Not thread-safe.
+/// Counts the bytes that its Buffers have allocated. Must outlive these Buffers. Not thread-safe.
 class MemoryLedger {
  public:
   void add(const MemoryUse& use);
@@ -76,20 +75,20 @@ class MemoryLedger {
   MemoryUse now_, peak_;
 };
 
-/// An allocator of device memory that replaces the device's own, such as NCCL's. The functions have the
-/// contracts of DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
+/// An allocator that replaces the device's own: NCCL's, or host_memory(). The functions have the contracts of
+/// DeviceTable, except that allocate() of host_memory() does not zero. Not used on kMeta.
 struct MemorySource {
   void* (*allocate)(const Device&, int64_t bytes);
   void (*release)(const Device&, void*) noexcept;
 };
 
-/// Pinned host memory, to which `device` copies without the host. Null if all memory of the device is host
-/// memory.
+/// The source of pinned host memory, which a GPU reads and writes without the host. Null unless `device` is
+/// a GPU.
 const MemorySource* host_memory(const Device& device);
 
-/// Owns zeroed bytes on a device, aligned to 256 bytes. On kMeta owns no memory, and `data()` must not be
-/// read. The constructors throw Error(kResources), with the number of bytes, if the device has too little
-/// memory.
+/// Owns bytes on a device, aligned to 256 bytes, and zeroed unless they come from host_memory(). On kMeta
+/// owns no memory, and `data()` must not be read. The constructors throw Error(kResources), with the number
+/// of bytes, if there is too little memory.
 class Buffer {
  public:
   Buffer() = default;
@@ -122,7 +121,7 @@ class KernelObserver;
 class Stream {
  public:
   /// `urgent`: a busy device runs this stream's work first. `observer` (model/ops/kernel_work.h) runs the
-  /// kernels of this stream and must outlive it; null: they run as they are called.
+  /// kernels of this stream and must outlive the stream; if null, kernels run when they are called.
   explicit Stream(const Device& device, bool urgent = false, KernelObserver* observer = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -137,7 +136,7 @@ class Stream {
   std::vector<std::string> take_notes() const;
   /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;
-  /// Lets ProfilerRanges of this stream go to `recorder` too, from now on; null: no longer.
+  /// From now on, `recorder` also records the ProfilerRanges of this stream; null ends that.
   void record_into(RangeRecorder* recorder) { recorder_ = recorder; }
   RangeRecorder* recorder() const { return recorder_; }
   /// A CudaStream (cuda_device.h); null on CPU and meta.

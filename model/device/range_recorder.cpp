@@ -26,7 +26,7 @@ void RangeRecorder::stop() {
   is_on_ = false;
 }
 
-// A range takes its room when it begins, so that outer ranges are kept before inner ones.
+// A range counts against the limit when it begins, so that outer ranges are kept before inner ones.
 RangeRecorder::Range RangeRecorder::begun(std::string name, size_t track, Time at) {
   const bool kept = !is_on_ || begun_++ < most_;
   if (!kept) ++dropped_;

@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// Records named ranges of a rank's time between start() and stop(), for a trace. Ranges of the main thread
-/// nest on track 0; others never overlap on their tracks. Bounded: of ranges that begin beyond the limit,
-/// only the number is kept. Only the main thread may call the members, except begin() and end().
+/// nest on track 0; ranges of any other track do not overlap. Keeps at most `most_ranges` ranges, and counts
+/// the others in dropped(). Only the main thread may call the members, except begin() and end().
 class RangeRecorder {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,15 +26,15 @@ class RangeRecorder {
   explicit RangeRecorder(size_t most_ranges = kMostRanges) : most_(most_ranges) {}
   /// Forgets all earlier ranges.
   void start();
-  /// Ends the ranges that are still open; names of ranges beside the main thread then say "goes on".
+  /// Ends the ranges that are still open, and adds "(goes on)" to the names of those from begin().
   void stop();
   bool is_on() const { return is_on_; }
 
   /// Opens and closes a range of the main thread. Does nothing if the recorder is off.
   void open(std::string_view name, Time at = now());
   void close(Time at = now());
-  /// Begins a range outside the main thread. Returns its track, the first free one of its kind: "fsdp",
-  /// "fsdp 2", ... If it begins before start(), the part after start() is recorded. Thread-safe, as end().
+  /// Begins a range outside the main thread, on the first free track of `kind` ("fsdp", "fsdp 2", ...), and
+  /// returns the track. If the range begins before start(), its rest is recorded. Thread-safe, like end().
   size_t begin(const std::string& kind, std::string name);
   void end(size_t track, int64_t bytes = -1);
 
@@ -57,7 +57,7 @@ class RangeRecorder {
   size_t most_, begun_ = 0;
   bool is_on_ = false;
   int64_t start_ns_ = 0, dropped_ = 0;
-  std::vector<Range> ranges_, open_, beside_;  ///< done; open on the main thread; under way beside it
+  std::vector<Range> ranges_, open_, beside_;  ///< ended; open on the main thread; open on other tracks
   std::vector<std::string> tracks_{"steps"};
   mutable std::mutex mutex_;
 };
