@@ -12,7 +12,7 @@ class TensorAxis;
 /// all data ranks, sequence s of the micro-batch has the number first_sequence + s * sequence_step.
 struct DropoutPlace {
   uint64_t seed = 0;
-  int64_t step = 0;  ///< number of the update
+  int64_t step = 0;  ///< number of the step, from 1
   int64_t first_sequence = 0, sequence_step = 1;
   int64_t sequence_length = 1;  ///< T of the micro-batch
 };

@@ -9,8 +9,8 @@ struct KernelCall {
   void* workspace = nullptr;
 };
 
-/// The kernels of one kind of device, in the order of ops.h. Each has the contract of the function in ops.h
-/// that has its name; ops.cpp has checked shapes and dtypes.
+/// The kernels of one kind of device, in the order of ops.h. Each has the contract of its namesake in ops.h;
+/// ops.cpp has checked shapes and dtypes.
 struct KernelTable {
   void (*linear)(const KernelCall&, const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   void (*linear_backward_input)(const KernelCall&, const Tensor& dy, const Tensor& w, const Tensor& dx,
@@ -69,7 +69,7 @@ struct KernelTable {
 };
 
 /// RIPSTOP_PRODUCTS and RIPSTOP_OTHER_KERNELS call the macro X with the name of each entry of KernelTable, in
-/// order. A table made with both misses no entry (-Wmissing-field-initializers).
+/// order. A table made with both has every entry; -Wmissing-field-initializers finds a missing name.
 #define RIPSTOP_PRODUCTS(X) X(linear) X(linear_backward_input) X(linear_backward_weight)
 // clang-format off
 #define RIPSTOP_OTHER_KERNELS(X)                                                                            \
@@ -85,14 +85,14 @@ struct KernelTable {
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< the kernels compute nothing
-/// Hands each call, with its work, to the observer of its stream, which runs the stream's own kernel.
+/// The kernels hand each call, with its work, to the stream's observer, which runs the device's kernel.
 const KernelTable& observed_kernels();
 /// Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);
 
-/// Bytes of workspace that each operation needs on one kind of device: functions of sizes (and, on the CPU,
-/// of the number of threads and the processor). They need no device, so `ripstop plan --device cuda` runs on
-/// a login node.
+/// Functions that return the bytes of workspace an operation needs on one kind of device. They read sizes
+/// (and, on the CPU, the number of threads and the processor) but need no device, so `ripstop plan --device
+/// cuda` runs on a login node.
 struct WorkspaceTable {
   /// The functions of the three products read only shapes and dtypes of their tensors.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
@@ -104,7 +104,7 @@ struct WorkspaceTable {
   int64_t (*attention)(int64_t rows, const Heads&, DType);
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
   int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
-  int64_t (*add_sum)(int64_t count);  ///< also of add_squared_norm
+  int64_t (*add_sum)(int64_t count);  ///< for add_squared_norm, too
 };
 const WorkspaceTable& cpu_workspaces();
 const WorkspaceTable& cuda_workspaces();

@@ -14,7 +14,7 @@ using Table = KernelTable;
 
 template <auto>
 struct Entry;
-// Whether kEntry is one of these entries, whose types may differ.
+// Whether kEntry is one of kEntries. The entries may have different types.
 template <auto kEntry, auto... kEntries>
 constexpr bool kIs = (std::is_same_v<Entry<kEntry>, Entry<kEntries>> || ...);
 
@@ -32,7 +32,7 @@ void add_operand(KernelWork& work, const Tensor& t) {
 }
 void add_operand(KernelWork&, const auto&) {}
 
-// Counts the operands at these places among the arguments.
+// Counts arguments number kPlaces; an argument that is named twice counts twice.
 template <size_t... kPlaces>
 void add_operands(KernelWork& work, const auto& args) {
   (add_operand(work, std::get<kPlaces>(args)), ...);
@@ -43,7 +43,7 @@ void set_product(KernelWork& work, const Tensor& result, int64_t inner) {
   work.flops = 2 * result.count() * inner;
 }
 
-// Forward multiplies two pairs of matrices, backward five; half of each lies above the diagonal.
+// Forward has two matrix products, backward five. Causal attention needs only half of each product.
 void set_attention(KernelWork& work, int64_t products, const Tensor& qkv, const Documents& documents,
                    const Heads& heads) {
   work.sizes = {qkv.rows(), documents.longest, heads.query * heads.size};
@@ -57,7 +57,7 @@ KernelWork work_of(const char* name, const auto&... operands) {
   if constexpr (kIs<kEntry, &Table::embedding>) {
     add_operands<3, 0, 3>(work, args);  // reads as many rows of the table as it writes
   } else if constexpr (kIs<kEntry, &Table::embedding_backward>) {
-    add_operands<2, 2, 2>(work, args);  // adds each row to one of the table
+    add_operands<2, 2, 2>(work, args);  // reads dout, and reads and writes as many rows of dtable
     if (std::get<5>(args) == Accumulate::kNo) add_operands<4>(work, args);
   } else if constexpr (kIs<kEntry, &Table::gather_rows>) {
     add_operands<2, 1, 2>(work, args);
@@ -70,7 +70,7 @@ KernelWork work_of(const char* name, const auto&... operands) {
   } else {
     (add_operand(work, operands), ...);
   }
-  // Operands that are read and written.
+  // Operands that are read and written count a second time.
   if constexpr (kIs<kEntry, &Table::rope, &Table::scale>)
     add_operands<kIs<kEntry, &Table::rope> ? 0 : 1>(work, args);
   if constexpr (kIs<kEntry, &Table::swiglu_backward>) add_operands<0, 1>(work, args);
@@ -101,7 +101,7 @@ struct Observed<kEntry, kName, void (*)(const KernelCall&, Args...)> {
     call.stream.observer()->run(work_of<kEntry>(kName.text, args...), [&] { kernel(call, args...); });
   }
 };
-// Plans of attention are made once, not in each step.
+// prepare_attention() makes plans before the steps, so the observer does not run it.
 template <auto kEntry, Name kName, class... Args>
 struct Observed<kEntry, kName, int64_t (*)(const Stream&, Args...)> {
   static int64_t run(const Stream& stream, Args... args) {

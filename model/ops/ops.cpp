@@ -21,13 +21,13 @@ struct Workspace {
   KernelCall call;
 };
 
-// Plans run the same code on kMeta, with the workspaces of the planned device.
 const KernelTable& kernels(const Stream& stream, DeviceKind kind) {
   return stream.observer() != nullptr ? observed_kernels() : kernels(kind);
 }
 const KernelTable& kernels(const Context& context) {
   return kernels(context.stream, context.device().kind);
 }
+// Plans run the same code on kMeta, with the workspaces of the planned device.
 const WorkspaceTable& workspace_bytes(const Context& context) {
   return workspaces(context.device().planned);
 }

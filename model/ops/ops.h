@@ -213,8 +213,7 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
 
 // ---- reductions and elementwise
 
-/// total [1] float64 += sum of x [M] float32 or float64, added in float64. kCpu adds float64 elements one by
-/// one.
+/// total [1] float64 += sum of x [M] float32 or float64, in float64. kCpu adds float64 elements in order.
 void add_sum(Context& context, const Tensor& x, const Tensor& total);
 
 /// total [1] float64 += sum of squares of x [any] float32, added in float64 in blocks of fixed size.
@@ -251,7 +250,8 @@ struct DropoutBits {
   int64_t first_sequence = 0, sequence_step = 1;
 };
 
-/// y = x with zeros for dropped elements; the other elements are not scaled. x, y [N, I] activation dtype.
+/// dropout(): y = x with zeros for dropped elements. add_dropout(): y += the same. The other elements are not
+/// scaled. x, y [N, I] activation dtype.
 void dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
 void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, const Tensor& y);
 

@@ -47,7 +47,7 @@ class TensorAxis {
 
   /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, for all rows. `produce` writes
   /// this rank's terms of the sum into the tensor that it gets. Sums the terms of all ranks in float32, in
-  /// rank order, and writes the local rows of the sum to `out` [n, C].
+  /// the communicator's order, and writes the local rows of the sum to `out` [n, C].
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
