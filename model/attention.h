@@ -53,7 +53,7 @@ class Attention {
 
   /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
-  /// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.
+  /// Returns `saved`; a tensor that forward did not keep gets memory in the caller's arena frame.
   static Saved with_memory(Context& context, const Saved& saved);
 
   /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. `angle`:
@@ -79,7 +79,7 @@ class Attention {
 
   const Heads& heads() const { return heads_; }
 
-  /// Whichever of head_norms, bo and bqkv the model has, in this order.
+  /// head_norms, bo and bqkv, in this order, each only if the model has it.
   std::vector<Parameter*> more_vectors();
 
  private:

@@ -38,8 +38,7 @@ Batch BatchMemory::load(const Stream& stream, int64_t sequence_count, const Host
               .target_row = array(3, rows),
               .target = array(4, rows)};
   if (stream.device().kind == DeviceKind::kMeta) {
-    // A plan assumes the most memory, unless it says otherwise: one document per sequence, all rows as
-    // targets.
+    // By default a plan assumes the most memory: one document per sequence, and a target for every row.
     batch.document_count = sequence_count;
     batch.longest_document =
         tokens.document_offset.empty() ? sequence_length_ : longest(tokens.document_offset);

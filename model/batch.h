@@ -24,12 +24,12 @@ struct Batch {
   Tensor target_row;
   Tensor target;
   int64_t target_count = 0;
-  /// Targets `begin` to `end` - 1 are of data set number `set`.
+  /// Targets [begin, end) come from data set number `set`.
   struct SetTargets {
     int64_t set = 0, begin = 0, end = 0;
   };
   std::vector<SetTargets> set_targets = {};  ///< ascending; empty if the sets are not known
-  Tensor set_loss = {};     ///< [data sets] float64, to which the loss of each is added; empty: to none
+  Tensor set_loss = {};     ///< [data sets] float64: the head adds each set's loss; null: not wanted
   DropoutPlace place = {};  ///< where dropout takes its random bits; read only in training
 
   int64_t rows() const { return token.count(); }
@@ -43,9 +43,9 @@ class BatchMemory {
               int64_t batches = 1);
 
   /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
-  /// oldest of the last `batches` batches. On kMeta only the numbers of targets and of the longest document's
-  /// rows are read; without them every row has a target, and a sequence is a document, as a plan of memory
-  /// assumes. Throws Error(kBug) if the arrays do not have N rows.
+  /// oldest of the last `batches` batches. On kMeta copies nothing, and reads only the number of targets
+  /// (default: N) and the length of the longest document (default: T). Throws Error(kBug) if the arrays do
+  /// not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:

@@ -63,9 +63,9 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// Calls `visit(name, value)`, or `visit(name, value, range)` if it is a number, with each field of `config`,
-/// a ModelConfig that may be const. Each field is a key of [model]; manifests, config.json, `inspect` and the
-/// comparison of configs between ranks use this order. Products of sizes that validate() takes fit 64 bits.
+/// Visits each field of `config`, a ModelConfig that may be const: visit(name, value, range) for a number,
+/// else visit(name, value). Each field is a key of [model]; manifests, config.json, `inspect` and the
+/// comparison of configs between ranks use this order. Products of sizes that pass validate() fit in 64 bits.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size, ValueRange{1, 1 << 20});
@@ -93,21 +93,21 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 
 /// Throws Error(kUsage) for the first impossible value, with its key in the message. Impossible values are:
 /// - a number outside its range (for_each_field), or NaN;
-/// - without head_dim, a num_attention_heads that does not divide hidden_size; a num_key_value_heads that
-///   does not divide num_attention_heads;
+/// - without head_dim, a num_attention_heads that does not divide hidden_size; with it, an H D above 2^20;
+/// - a num_key_value_heads that does not divide num_attention_heads;
 /// - an odd head size (rotary embedding rotates pairs);
-/// - a constant of rotary embedding that has no effect with the rope_type.
+/// - a rope_* constant that rope_type ignores, or needs and lacks; a low factor not below the high one.
 void validate(const ModelConfig& config);
 
 /// Throws Error(kUsage) if `length` exceeds the sliding window, because every position attends to its whole
 /// document. The hint has the lengths that work.
 void check_window(const ModelConfig& config, int64_t length);
 
-/// The angle in radians, at position 1, by which rotary embedding turns pair `i` of a head: theta^(-2i/D),
-/// divided by rope_factor with `linear`. With `llama3`, frequencies that turn less than rope_low_freq_factor
-/// times in rope_original_max_position_embeddings positions are divided by rope_factor, those that turn more
-/// than rope_high_freq_factor times are kept, and between the two the result is interpolated by the number of
-/// turns. Source: transformers, modeling_rope_utils.py.
+/// The angle in radians, at position 1, by which rotary embedding turns pair i of a head: f = theta^(-2i/D),
+/// or f / rope_factor with `linear`. With `llama3`, the number of turns that f makes over
+/// rope_original_max_position_embeddings positions decides: f / rope_factor below rope_low_freq_factor turns,
+/// f above rope_high_freq_factor turns, and a linear interpolation between the two. Source: transformers,
+/// modeling_rope_utils.py.
 double inverse_frequency(const ModelConfig& config, int64_t i);
 
 /// The sizes of the tensor axis that can cut the model, ascending: the common divisors of H and K, because

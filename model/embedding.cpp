@@ -14,7 +14,7 @@ void Embedding::backward(Context& context, const Batch& batch, const Tensor& dre
   if (table.gradient.empty()) return;  // the table is frozen
   const ProfilerRange range(context.stream, "embedding backward");
   Frame scratch(context.arena);
-  // The rows of other ranks, too, may have tokens of this rank's slice.
+  // Rows of other ranks may also have tokens of this rank's slice.
   const Tensor dout = gather_sequence(context, dresidual);
   const int64_t first_id = context.tensor.index() * table.gradient.rows();
   embedding_backward(context, batch.token, batch.token_order, dout, first_id, table.gradient,

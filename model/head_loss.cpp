@@ -67,7 +67,7 @@ void HeadLoss::chunk_loss(Context& context, const Batch& batch, const Parameter&
   Arena& arena = context.arena;
   const int64_t capacity = std::min(chunk_rows, batch.rows()), columns = weights.value.rows();
   const bool train = !dnormed.empty(), convert_gradient = train && normed.dtype != DType::kFloat32;
-  // A full chunk of statistics is exchanged, since a plan does not know how many rows have a target.
+  // Ranks exchange a full chunk of statistics, since a plan does not know how many rows have a target.
   const Tensor statistics = arena.allocate(DType::kFloat32, {capacity, 3});
   const Tensor all = arena.allocate(DType::kFloat32, {context.tensor.count(), capacity, 3});
   const Tensor loss = arena.allocate(DType::kFloat32, {capacity}).row_range(0, chunk.rows);

@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Owns the keys and values of up to `slots` sequences of up to `positions` tokens in generation, for all
-/// layers and for this rank's key-value heads.
+/// Owns the key-value cache of generation: up to `slots` sequences of up to `positions` tokens, for all
+/// layers and this rank's key-value heads.
 class KeyValueCache {
  public:
   KeyValueCache(const ModelConfig& config, int64_t tensor_count, int64_t slots, int64_t positions,

@@ -56,7 +56,7 @@ struct AdapterSpec {
   ParameterSpec matrix;  ///< w, as parameter_table has it
   /// `b` has the rows of w, in Meta's order (see rope()). The tensor axis cuts `b` by rows if it cuts w by
   /// rows, and `a` by columns if it cuts w by columns, so each rank's slice of `b a` matches its slice of w.
-  /// The other matrix of the two is whole on all ranks.
+  /// The other matrix is replicated.
   ParameterSpec a, b;
 };
 
@@ -86,7 +86,7 @@ std::vector<UnitSpec> adapter_table(const ModelConfig& model, const LoraConfig& 
 /// The units that training changes and checkpoints hold: adapter_table, or parameter_table without adapters.
 std::vector<UnitSpec> trained_table(const ModelConfig& model, const LoraConfig& lora);
 
-/// parameter_table, frozen if there are adapters, and then adapter_table.
+/// All units: parameter_table, which is frozen if there are adapters, then adapter_table.
 std::vector<UnitSpec> unit_table(const ModelConfig& model, const LoraConfig& lora);
 
 }  // namespace ripstop

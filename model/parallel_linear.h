@@ -12,9 +12,9 @@ namespace ripstop {
 // arXiv:1909.08053 section 3; gathered and scattered sequences, arXiv:2205.05198 section 4.2.2.
 //
 // A weight without a gradient is frozen. The tensor axis cuts one matrix of each adapter. The other matrix
-// (`a` if column-parallel, `b` if row-parallel) is whole on all ranks; each rank computes a part of its
-// gradient, and the caller sums these parts over the axis. In a column-parallel product, ranks exchange the
-// low rows u for the adapters; in a row-parallel product, adapters add no communication.
+// (`a` if column-parallel, `b` if row-parallel) is replicated; each rank computes a part of its gradient, and
+// the caller sums these parts over the axis. In a column-parallel product, ranks exchange the low rows u for
+// the adapters; in a row-parallel product, adapters add no communication.
 
 /// y [N, O / t] = x w^T + u b^T, where x [N, I] is gathered from the local rows [n, I] of all ranks, and
 /// w [O / t, I] is this rank's slice. Writes u [N, k r], the low rows of `adapters`, for backward. Returns

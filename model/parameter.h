@@ -78,8 +78,8 @@ struct UnitSpec {
 /// replaces embedding and head, and comes first.
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
-/// A physical tensor as layers use it. `value` (activation dtype) and `gradient` (float32) are null while the
-/// unit is sharded. Matrices are [slice_rows, slice_columns], vectors [slice_rows].
+/// A physical tensor as layers use it: a matrix [slice_rows, slice_columns] or a vector [slice_rows]. `value`
+/// (activation dtype) and `gradient` (float32) are null while the unit is sharded, `gradient` also if frozen.
 struct Parameter {
   Tensor value;
   Tensor gradient;

@@ -43,7 +43,7 @@ struct NormKept {
 /// Allocates the tensors in `kept`, in the caller's arena frame.
 NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType dtype, NormKept kept = {});
 
-/// Adds memory, in the caller's arena frame, for each tensor that forward did not keep.
+/// Returns `saved`; a tensor that forward did not keep gets memory in the caller's arena frame.
 NormSaved with_memory(Context& context, const NormSaved& saved);
 
 /// Writes residual.sum + residual.branch to saved.sum and the norm of this sum to saved.normed, and sets
