@@ -49,12 +49,12 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   totals_.sum_over_world(arena_, target_count, stop_requested(),
                          hooks.save_work ? hooks.save_work() : SaveWork::kNone);
 
-  // scale = {clip / targets, 1}, or {0, 0} to skip the update, so that the host queues the update without
-  // waiting for the sums.
+  // The device computes scale = {clip / targets, 1}, or {0, 0} to skip the update, so the host queues the
+  // update without waiting for the sums.
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
-  // The host waits for the device only here.
+  // read() waits until the device has done the step.
   auto [sum, squared_norm, set_loss] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),

@@ -16,7 +16,7 @@ struct StepOptions {
   ShardingOptions sharding;
   AdamWOptions adamw;
   double max_grad_norm = 1.0;  ///< limit of the gradient norm; 0: no clipping
-  int64_t data_sets = 0;       ///< data sets whose losses are summed each; 0: none
+  int64_t data_sets = 0;       ///< number of data sets with a loss of their own; 0: no such losses
 };
 
 /// The result of a step, equal on all ranks of the world.
@@ -24,7 +24,7 @@ struct StepResult {
   double loss = 0;                    ///< mean loss over all targets; 0 without targets
   int64_t target_count = 0;           ///< targets of all data ranks
   std::vector<double> set_loss = {};  ///< sum of each data set's losses
-  double gradient_norm = 0;           ///< norm for the mean loss, before clipping
+  double gradient_norm = 0;           ///< norm of the mean loss's gradient, before clipping
   bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
   int64_t stop_requests = 0;  ///< ranks on which a stop was requested
   int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
@@ -32,10 +32,10 @@ struct StepResult {
   bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
-/// Numbers of a step and its update. Skipped steps are no updates, so `update` may be smaller than `step`.
+/// Numbers of a step and its update. A skipped step has no update, so `update` may be smaller than `step`.
 struct StepNumbers {
   int64_t step = 1;       ///< from 1; seeds dropout
-  int64_t update = step;  ///< from 1; for AdamW's bias correction
+  int64_t update = step;  ///< from 1; for AdamW's bias correction and random bits
 };
 
 struct StepHooks {

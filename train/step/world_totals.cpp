@@ -42,7 +42,7 @@ void WorldTotals::sum_over_world(Arena& arena, int64_t target_count, bool stop_r
   const auto set = [&](Place place, double value) {
     copy_bytes(stream_, totals.row_range(place, 1).data, &value, 8);
   };
-  // All stages have read these targets, and the last has the loss, the same on all ranks of its tensor group.
+  // Only one rank of each tensor group of the last stage counts: its peers have the same loss and targets.
   const bool counts =
       mesh_.tensor().rank() == 0 && mesh_.coordinates().pipeline == mesh_.sizes().pipeline - 1;
   set(kTargets, counts ? static_cast<double>(target_count) : 0);

@@ -28,7 +28,7 @@ struct LossSum {
 /// disks, losses of data sets. One all-reduce sums all. Owns its memory (category activations).
 class WorldTotals {
  public:
-  /// `mesh` and `stream` are borrowed. `data_sets`: sets whose losses are summed each; 0: none.
+  /// `mesh` and `stream` are borrowed. `data_sets`: number of sets with a loss of their own.
   WorldTotals(DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger, int64_t data_sets = 0);
 
   void clear();
@@ -36,7 +36,7 @@ class WorldTotals {
   /// Sums to which this rank's kernels add: [1] float64 each.
   Tensor loss() const;
   Tensor squared_norm() const;
-  /// [data_sets]; empty without any.
+  /// [data_sets] float64: the loss of each; null without data sets.
   Tensor set_loss() const;
   /// [3] float64: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
@@ -65,9 +65,9 @@ class WorldTotals {
 /// Returns the tokens of each micro-batch in turn. The tokens must live until the next call.
 using NextTokens = FunctionRef<HostTokens(int64_t micro_batch)>;
 
-/// The exact loss over `count` batches of each data rank, each of as many sequences as model.options() say.
-/// All ranks must have the same number of batches, some of which may be empty. `batch_memory` and `arena`
-/// hold one batch at a time. `stop_requested` is called once, after the last batch. Collective.
+/// The exact loss over `count` batches of each data rank, of model.options().sequence_count sequences each.
+/// `count` must be equal on all ranks; a batch may have no targets. `batch_memory` must hold
+/// model.most_batches() batches. `stop_requested` is called once, after the last batch. Collective.
 LossSum evaluate_batches(ShardedTransformer& model, int64_t count, NextTokens next, BatchMemory& batch_memory,
                          WorldTotals& totals, Arena& arena, FunctionRef<bool()> stop_requested);
 
