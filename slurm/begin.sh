@@ -2,7 +2,7 @@
 # Sourced first by each job file: reads env.sh, then puts these scripts and this repository's ripstop on PATH.
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments=("$@")
-# The scripts that sites source (modules, conda, oneAPI) fail under these options, and would take the job's arguments as theirs.
+# Site scripts (modules, conda, oneAPI) fail under these options, and would read the job's arguments.
 set +euo pipefail
 set --
 source "$scripts/env.sh"

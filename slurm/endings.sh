@@ -2,13 +2,13 @@
 # shellcheck disable=SC2034
 # Sourced by begin.sh, launch.sh, job.sh, requeue.sh: how these scripts end, and protection from broken standard streams.
 
-# Closed standard streams become /dev/null, because files opened later would get their numbers. A failed write ends no script.
+# Closed standard streams become /dev/null, because files opened later would get their numbers.
 [[ -e /dev/fd/0 ]] || exec </dev/null
 [[ -e /dev/fd/1 ]] || exec >/dev/null
 [[ -e /dev/fd/2 ]] || exec 2>/dev/null
-trap '' PIPE XFSZ
+trap '' PIPE XFSZ # a failed write ends no script
 
-# The ways in which launch.sh ends: state, exit code, message. Otherwise it ends with the code of the ranks, 128 + N for signal N.
+# Endings of launch.sh: state, exit code, message. Else: the exit code of the ranks, 128 + N for signal N.
 launch_endings='
 usage        64
 no_launcher  78  no %s on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi
@@ -20,7 +20,7 @@ stopped_USR1 138 stopped by SIGUSR1%s
 again_INT    130 killed%s
 hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
-# Rows by which requeue.sh decides on a job that has ended. The first row that fits counts.
+# Rows by which requeue.sh decides on a job that has ended. The first row that fits decides.
 #   CODE     the exit code of the ranks. lost: 76, or killed by a signal
 #   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE has come
 #   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer

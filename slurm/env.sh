@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Settings of this site: the one file to edit. All job files of this folder source it once, on the first node of a job; the
 # launcher hands its variables on to all ranks. For a shell:   source slurm/env.sh
-# By default nothing is set. Remove the `#` from the lines that your site needs, and delete the others. The sections for networks
-# are not tested on these networks: they are recommendations of the libraries' makers, with the reasons.
+# By default nothing is set. Remove the `#` from the lines that your site needs, and delete the others. The
+# sections for networks are untested recommendations of the libraries' makers, with the reasons.
 # `ripstop doctor` under srun shows the effect of a setting on the speed of the links between ranks.
 
 # ---- Which ripstop --------------------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@
 # Most builds of Open MPI speak only PMIx; MPICH and Intel MPI speak pmi2. `srun --mpi=list` shows the types that Slurm has. If
 # MPI and Slurm do not fit, each process is alone in its MPI world: ripstop says so and ends with 78.
 # export SLURM_MPI_TYPE=pmix
-# mpirun asks Slurm for the nodes. It is for sites where srun cannot start this MPI.
+# For sites where srun cannot start this MPI: mpirun asks Slurm for the nodes.
 # export RIPSTOP_LAUNCHER=mpirun
 # Neighbouring processors for each rank, and memory near them. Check the result: threads of a rank must not share a core. The
 # first line is for srun, the second for Open MPI's mpirun.
@@ -52,7 +52,7 @@
 # export NCCL_SOCKET_IFNAME=hsn FI_PROVIDER=cxi
 # Lets a rank connect to any adapter of another node.
 # export NCCL_CROSS_NIC=1
-# Lets libfabric watch freed memory without hooks in malloc. Such hooks can hang beside CUDA.
+# Lets libfabric watch freed memory without hooks in malloc, which can hang beside CUDA.
 # export FI_MR_CACHE_MONITOR=userfaultfd
 # The size of completion queues, for many ranks: a job hangs if a queue overflows.
 # export FI_CXI_DEFAULT_CQ_SIZE=131072

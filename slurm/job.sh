@@ -52,8 +52,8 @@ ask() {
 }
 for each in USR1 TERM HUP; do trap "ask $each" "$each"; done
 trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
-# A node that was cut off may come back while the job runs elsewhere. The srun that still lives there then ends its step by job
-# and step number, and would end the step of this start if both steps had number 0. So this step gets another number.
+# A lost node may come back while the job runs elsewhere. Its srun then ends its step by job and step number,
+# and would end the new step, too, if both steps had number 0. So a restart runs empty steps first.
 if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
   for ((step = 0; step < ${SLURM_RESTART_COUNT:-0} % 4; step++)); do
     srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 true || true

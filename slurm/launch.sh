@@ -38,8 +38,8 @@ if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
-# Inside a step, such as a shell of `srun --pty`, another step would wait for ever for the processors of this one. mpirun starts
-# a step on other nodes. The step's tasks per node are shells, not ranks.
+# Inside a step, such as a shell of `srun --pty`, a new step (mpirun starts one, too) would wait forever for
+# the shell's processors, so let steps overlap. The tasks per node of the shell's step are not ranks.
 if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then export SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1 && unset SLURM_NTASKS_PER_NODE; fi
 if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
@@ -213,7 +213,7 @@ interrupt() {
   fi
 }
 on_interrupt="stopping; Ctrl-C again kills the ranks" again="" after_kill=""
-if [[ " $* " =~ \ [^[:space:]-][^[:space:]]*\ train\  ]]; then # the verb, not the word behind an option
+if [[ " $* " =~ \ [^[:space:]-][^[:space:]]*\ train\  ]]; then # the verb, not an option's value
   on_interrupt="stopping, train saves first; Ctrl-C again ends it without saving"
   after_kill="; the same command goes on from the last checkpoint"
 elif [[ " $* " == *"ripstop evaluate "* ]]; then

@@ -78,7 +78,7 @@ while read -r codes signals states row_verdict row_text; do
   break
 done <<<"${job_endings#*TEXT}"
 text=${text//JOB/"$job"} text=${text//SIGNAL/"SIG$signal"} text=${text//STATE/"$state"}
-# The limit was raised, or somebody sent the signal: the job's time was not up.
+# If the limit was raised or somebody sent the signal, the job's time was not up.
 if [[ $text == "its time was up" ]] && ((left > 1 << 32)); then text="it was asked to stop, and has no time limit"; fi
 if [[ $text == "its time was up" ]] && ((left > 600)); then text="it stopped $left s before its time limit"; fi
 
