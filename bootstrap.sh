@@ -2,9 +2,9 @@
 # From a bare machine to a trained model. Each verb prints the lines it runs: run them by hand if you prefer.
 #
 #   ./bootstrap.sh deps         install what the build needs (Debian, Ubuntu), or say what is missing and how to get it;
-#                               deps --slurm: as root also a Slurm that is not started, for the tests on simulated nodes
-#   ./bootstrap.sh build        configure and compile into build/cpu-release; build --target ripstop: the program alone
-#   ./bootstrap.sh quickstart   deps, the program alone, then train a small summariser on 4 ranks and show its work (3 minutes)
+#                               deps --slurm: as root also Slurm, not started, for tests on simulated nodes
+#   ./bootstrap.sh build        configure and compile in build/cpu-release; --target ripstop: only the program
+#   ./bootstrap.sh quickstart   deps, build, train a small summariser on 4 ranks, show its work (3 minutes)
 #   ./bootstrap.sh test         deps, build, then all tests
 #   ./bootstrap.sh format       clang-format every source file in place
 #   ./bootstrap.sh tidy         clang-tidy every source file
@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 preset=${RIPSTOP_PRESET:-cpu-release}
-# One name each on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools for tests.
+# Package names on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools for tests.
 packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhdf5-dev libsentencepiece-dev
   libpcre2-dev libicu-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev
   zlib1g-dev libgtest-dev hdf5-tools)
@@ -26,7 +26,7 @@ run() {
   "$@"
 }
 
-# Package managers say hundreds of lines that matter only if they fail.
+# run_quietly COMMAND...: prints what COMMAND prints only if it fails. apt-get prints hundreds of lines.
 run_quietly() {
   local log status=0
   printf '+ %s\n' "$*"
@@ -76,8 +76,8 @@ deps() {
   without_root
 }
 
-# The tests start their own Slurm in namespaces. Debian would start the daemons of these packages here and now, unless a
-# policy forbids it (invoke-rc.d(8)).
+# The tests start their own Slurm in namespaces. Debian starts the daemons of these packages at installation,
+# unless a policy forbids that (invoke-rc.d(8)).
 slurm_deps() {
   local missing policy=/usr/sbin/policy-rc.d made=false
   mapfile -t missing < <(missing_packages "${slurm_packages[@]}")
@@ -97,19 +97,19 @@ slurm_deps() {
   if $made; then rm -f $policy && trap - EXIT; fi
 }
 
-# From nothing, several sources are compiled as one, in two thirds of the time. A folder that was configured by hand keeps
-# its own setting: whoever edits wants single sources.
+# A new build folder compiles several sources as one, in two thirds of the time. An existing folder keeps its
+# setting, because developers want single sources.
 configure() {
   local whole=()
   if [[ ! -e build/$preset/CMakeCache.txt ]]; then whole=(-D RIPSTOP_UNITY=ON); fi
   run cmake --preset "$preset" ${whole[@]+"${whole[@]}"}
-  # A unity build has no commands for single sources, which editors ask for. Nothing is compiled in this folder.
+  # build/editor has the compile commands of single sources, for editors. Nothing is compiled there.
   if run_quietly cmake --preset "$preset" -B build/editor -D RIPSTOP_UNITY=OFF -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON; then
     ln -sf build/editor/compile_commands.json .
   fi
 }
 
-# Clusters: nothing can be installed, so ask for what the site, Spack or conda has. CMake names whatever is not found.
+# On clusters nothing can be installed: uses what the site, Spack or conda has. CMake names what is missing.
 without_root() {
   local tool
   for tool in g++ cmake ninja; do
@@ -164,7 +164,7 @@ case $verb in
     sources | run xargs clang-format -i
     ;;
   tidy)
-    # A folder of its own, because a unity build knows no commands for single sources. Nothing is compiled.
+    # Another folder, because a unity build has no compile commands of single sources. Nothing is compiled.
     run cmake --preset "$preset" -B build/tidy -D RIPSTOP_UNITY=OFF
     # Kernels use vector extensions of g++ that clang does not know.
     sources | grep '\.cpp$' | grep -v '^model/kernels/' | run xargs -P "$(nproc)" -n 4 clang-tidy --quiet -p build/tidy
