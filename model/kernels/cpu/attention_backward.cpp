@@ -59,8 +59,8 @@ struct Operands {
   float scale() const { return 1.0F / __builtin_sqrtf(static_cast<float>(heads.size)); }
 };
 
-/// The document of a task, rows [begin, end). The first rows of its tiles of queries are in [query_begin,
-/// query_end), and of its tiles of keys in [key_begin, key_end).
+/// The document of a task, rows [begin, end). The task's tiles of queries begin at rows in [query_begin,
+/// query_end), its tiles of keys at rows in [key_begin, key_end).
 struct Extent {
   int64_t begin, end, query_begin, query_end, key_begin, key_end;
   bool query_gradient, key_gradient;

@@ -22,7 +22,7 @@ struct Left {
   const float* data;
   int64_t row_stride, depth_stride;
 };
-/// A matrix of contiguous rows, `stride` elements from one row to the next.
+/// A matrix. Each row is contiguous, and rows begin `stride` elements apart.
 template <class T>
 struct Rows {
   T* data;
@@ -80,7 +80,7 @@ inline void multiply_columns(Left a, Rows<const float> b, Rows<float> c, int64_t
 }
 
 /// `columns` is a multiple of kLanes. With AVX-512, multiplies three vectors of columns at a time, but the
-/// last four in pairs, because a single vector would use the registers badly.
+/// last four as two pairs, because a single vector would use the registers badly.
 inline void multiply(Left a, Rows<const float> b, Rows<float> c, int64_t rows, int64_t depth, int64_t columns,
                      Accumulate accumulate) {
   int64_t left = columns / kLanes;
@@ -195,7 +195,7 @@ inline VisibleKeys visible_keys(int64_t column, int64_t key_count, bool diagonal
   return {key_count < some ? key_count : some, key_count < column ? key_count : column};
 }
 /// Returns x in the lanes whose query sees the key, and `otherwise` in the other lanes. The key is
-/// `key_after` rows after the first query.
+/// `key_after` (>= 0) rows after the query of lane 0.
 [[gnu::always_inline]] inline Vector only_visible(Vector x, int64_t key_after, float otherwise) {
   return kLaneNumbers < static_cast<uint32_t>(key_after) ? broadcast(otherwise) : x;
 }

@@ -78,8 +78,8 @@ class PrimitiveCache {
  private:
   static constexpr size_t kCapacity = 1024;
 
-  /// Compiles p, or widened(p) if oneDNN has no primitive for p. Tries each product anew, because the choice
-  /// may depend on the shape, but must not depend on earlier products.
+  /// Compiles p, or widened(p) if oneDNN has no primitive for p. Tries p first even if another product had no
+  /// primitive, because support may depend on the shape, and results must not depend on earlier products.
   Primitive make_or_widen(const Product& p) {
     try {
       return make(p);

@@ -39,8 +39,8 @@ constexpr Words block_numbers(std::integer_sequence<uint64_t, kLane...>) {
   return Words{(kLane % 2 * (kBlocks / 2) + kLane / 2)...};
 }
 [[gnu::always_inline]] inline void store_pairs(Words first, Words second, uint32_t* to) {
-  // Lane 2 i holds block i, and lane 2 i + 1 holds block kBlocks / 2 + i. So the even lanes of `first` and
-  // `second` are the first half of the elements in order, and the odd lanes are the second half.
+  // Lane 2 i holds words of block i, lane 2 i + 1 words of block kBlocks / 2 + i. So the even lanes of
+  // `first` and `second`, interleaved, are the first half of the words in order, and the odd lanes the rest.
   const Words low = shuffled<[](int n) { return n / 2 * 2 + n % 2 * kBlocks; }>(first, second);
   const Words high = shuffled<[](int n) { return n / 2 * 2 + 1 + n % 2 * kBlocks; }>(first, second);
   __builtin_memcpy(to, &low, sizeof low);

@@ -30,7 +30,7 @@ struct InstructionSet {
 };
 
 #ifdef RIPSTOP_X86_64_KERNELS
-// Whether this processor has what -march=x86-64-v3 and -v4 (model/CMakeLists.txt) let the compiler use.
+// Whether this processor has -march=x86-64-v3 and -v4 (model/CMakeLists.txt). Unchecked: f16c, lzcnt, movbe.
 bool has_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2");
@@ -58,7 +58,7 @@ constexpr InstructionSet kInstructionSets[] = {
     {"generic", always, &generic::kernel_table, &generic::workspace_table},
 };
 
-// Chosen at run time, because one build runs on all nodes of a cluster.
+// The set is chosen at run time, because one build runs on all nodes of a cluster.
 const InstructionSet& chosen() {
   for (const auto& set : kInstructionSets)
     if (set.present()) return set;

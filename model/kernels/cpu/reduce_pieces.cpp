@@ -1,4 +1,4 @@
-// out = round(piece_0 + piece_1 + ...), added in the order of the ranks.
+// out (+)= pieces[0] + pieces[1] + ..., added in this order and rounded once to out's dtype.
 #include <type_traits>
 
 #include "model/kernels/cpu/cpu_kernels.h"

@@ -92,7 +92,7 @@ template <auto kPlace, class AnyVector, int... kLane>
                                                       std::integer_sequence<int, kLane...>) {
   return __builtin_shufflevector(a, b, kPlace(kLane)...);
 }
-/// Lane n is the lane kPlace(n) of `a` followed by `b`.
+/// Lane n of the result is lane kPlace(n) of `a` followed by `b`.
 template <auto kPlace, class AnyVector>
 [[gnu::always_inline]] inline AnyVector shuffled(AnyVector a, AnyVector b) {
   return shuffle_lanes<kPlace>(a, b, std::make_integer_sequence<int, sizeof a / sizeof a[0]>{});
@@ -143,7 +143,7 @@ template <auto kPlace, class AnyVector>
   return p * reinterpret_cast<Vector>(power);
 }
 
-/// `t` must have dtype T (not checked).
+/// The elements of `t`; null if `t` is null. Does not check the dtype.
 template <class T>
 [[gnu::always_inline]] inline T* elements(const Tensor& t) {
   return static_cast<T*>(t.data);
@@ -162,8 +162,8 @@ template <class Body>
 /// With fewer elements, starting threads takes longer than it saves.
 inline constexpr int64_t kParallelElements = 16384;
 
-/// Calls body(first, count) for consecutive blocks of `block` of the `total` items, in parallel. The blocks
-/// do not depend on the number of threads. `weight`: elements per item.
+/// Cuts `total` items into consecutive blocks of `block` items and calls body(first, count) for each, in
+/// parallel. The blocks do not depend on the number of threads. `weight`: elements per item.
 template <class Body>
 inline void parallel_blocks(int64_t total, int64_t block, int64_t weight, Body body) {
   const int64_t blocks = (total + block - 1) / block;
