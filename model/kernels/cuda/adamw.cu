@@ -124,7 +124,6 @@ bool are_blocks(const MomentBits& bits) {
   return bits.origin % 4 == 0 && bits.begin % 4 == 0 && bits.stride % 4 == 0 && bits.columns % 4 == 0;
 }
 
-/// Whether x is finite; false for NaN.
 __device__ bool finite(double x) {
   return fabs(x) < static_cast<double>(kInfinity);
 }

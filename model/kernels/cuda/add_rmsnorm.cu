@@ -4,8 +4,8 @@
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
 //
 // Forward: one block per row. Backward: block b takes rows b, b + blocks, ... and sums its own dw, and a
-// second kernel adds the blocks' dw in order. Each kernel has two variants: if the registers of a block hold
-// a whole row, threads read it once ("held"); otherwise twice, one element at a time ("looped").
+// second kernel adds the blocks' dw in a fixed order. Forward and backward have two variants: "held" reads a
+// row once, into the block's registers; "looped", for other rows, reads it twice, one element at a time.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -17,7 +17,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kForwardHeld = 4;  ///< accesses of 16 bytes that a thread of forward holds in registers
+constexpr int kForwardHeld = 4;  ///< pieces of 16 bytes that a thread of forward holds in registers
 /// Each of these threads holds 16 bytes of each operand for the current row, and 16 for the next row.
 constexpr int kBackwardThreads = 1024;
 
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) backward_looped(Backward<T> x) {
   }
 }
 
-/// Whether `threads` threads can hold a row, with `held` accesses of 16 bytes each.
+/// Whether `threads` threads can hold a row, if each holds `held` pieces of 16 bytes.
 template <class T>
 bool fits(int64_t columns, int64_t threads, int held) {
   return columns <= threads * held * kWhole<T>;

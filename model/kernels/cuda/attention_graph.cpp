@@ -65,9 +65,9 @@ class AttentionGraph {
   GraphTensor line(int64_t id = Graph::kNoId) {
     return graph.tensor(kFloat, lines(), {s.query_heads * s.length, s.length, 1, 1}, id);
   }
-  /// [N, H], or by place [documents, H, length]. cuDNN before 9.26 ignores the strides if the tensor is not
-  /// ragged, and misreads a ragged tensor on compute capability 8.x and 12.x. Source: cudnn-frontend,
-  /// sdpa_support_surface.h, and its pull request 304.
+  /// [N, H], or [documents, H, length] if by_place(), because cuDNN before 9.26 ignores the strides of this
+  /// tensor unless it is ragged, and misreads a ragged one on compute capability 8.x and 12.x. Source:
+  /// cudnn-frontend, sdpa_support_surface.h, and its pull request 304.
   GraphTensor log_sum_exp() { return by_place() ? line(kLogSumExp) : by_row_and_head(kLogSumExp); }
   GraphTensor scores(cudnnDataType_t type = kFloat) {
     const int64_t square = s.length * s.length;
@@ -151,7 +151,7 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
                                               rows_of(s.dense ? row() : key_value()), id, key_value_offset());
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
-    // cuDNN multiplies the offsets of this ragged tensor by the size of a group.
+    // `by_head` gets the offsets of key-value heads, which cuDNN multiplies by the size of a group.
     const GraphTensor by_head =
         by_place()
             ? graph.tensor(kBFloat16, heads(s.query_heads), places(s.query_heads))

@@ -14,8 +14,8 @@ inline constexpr int kAmpere = 8, kHopper = 9, kBlackwell = 10;
 
 /// The way in which backward adds up sums to which several thread blocks contribute.
 enum class Sums : uint8_t {
-  kByRow,      ///< in float32 buffers with a place for each row; no fixed order
-  kByPlace,    ///< in buffers with a place for each document and position below `length`; no fixed order
+  kByRow,      ///< in float32 buffers with an entry for each row; no fixed order
+  kByPlace,    ///< in buffers with an entry for each document and position below `length`; no fixed order
   kOrdered,    ///< by row, in a fixed order (cuDNN 9.25 and later)
   kFromScores  ///< from the gradient of the scores, stored in bfloat16; a fixed order
 };
@@ -65,7 +65,7 @@ enum AttentionTensor : int64_t {
 /// or [documents, H, length] if dense.
 ///
 /// Backward: a dense plan writes the gradients in place into rows of dq|dk|dv, a ragged plan into tensors
-/// [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], but if dense or kByPlace [documents, H, length];
+/// [N, H*D], [N, K*D] and [N, K*D]. log_sum_exp is [N, H], or [documents, H, length] if dense or kByPlace;
 /// with kByPlace it must be finite beyond the end of a document.
 Plan attention_plan(Direction direction, const AttentionShape& shape, const PlanTarget& target,
                     int64_t most_workspace_bytes);

@@ -70,12 +70,11 @@ class Bindings {
 
 }  // namespace
 
-/// A call of forward, or of backward with its sums.
+/// The schedule, workspace and plans of one call. `sums` is nullopt for forward.
 struct AttentionPlans::Call {
   Call(const AttentionSizes& sizes, std::optional<Sums> sums, bool deterministic)
       : direction(sums ? Direction::kBackward : Direction::kForward),
-        // kByPlace and kFromScores need workspace for every position below `length`, so groups must have few
-        // rows.
+        // kByPlace and kFromScores need workspace for `length` rows of each document.
         schedule(attention_schedule(sizes.rows, sizes.documents, sizes.longest,
                                     sums == Sums::kByPlace || sums == Sums::kFromScores)),
         layout(sums ? attention_backward_workspace(sizes.rows, sizes.longest, sizes.heads, deterministic)
@@ -94,8 +93,8 @@ struct AttentionPlans::Call {
   AttentionWorkspace layout;
   AttentionShape shape;
   bool by_place;  ///< log_sum_exp is read or written as [document, head, position]
-  /// Where the plan's own workspace begins. If by_place in backward, the plan itself allocates dK and dV per
-  /// query head, so its own workspace includes the memory for these.
+  /// Offset in bytes of the plan's own workspace. In backward with by_place, the plan itself allocates dK and
+  /// dV per query head, so its own workspace includes the memory for these.
   int64_t own;
   std::vector<const Plan*> plans;  ///< plans of the groups, from all_plans()
 };
@@ -104,7 +103,7 @@ std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, b
                                    bool deterministic) {
   // kOrdered works from cuDNN 9.25.0 on, and kFromScores on Blackwell from 9.18.0 on.
   constexpr size_t kFirstOrdered = 92500, kFirstOnBlackwell = 91800;
-  // Buffers by row give right results on these GPUs only. NVIDIA's front end uses them there only, too.
+  // Buffers by row give right results only on these GPUs, and NVIDIA's front end uses them only there.
   const bool by_row = (gpu.major == kHopper || gpu.major == kBlackwell) && head_size % 16 == 0;
   if (!deterministic) return by_row ? Sums::kByRow : Sums::kByPlace;
   if (gpu.major == kHopper && by_row && gpu.cudnn_version >= kFirstOrdered) return Sums::kOrdered;

@@ -18,7 +18,7 @@ struct AttentionGpu {
   size_t cudnn_version = 0;  ///< the result of cudnnGetVersion()
 };
 
-/// The way of sums in backward; nullopt if cuDNN has none that is correct, and deterministic if asked.
+/// The Sums of backward on `gpu`; nullopt if `deterministic` and cuDNN has no correct deterministic way.
 std::optional<Sums> attention_sums(const AttentionGpu& gpu, int64_t head_size, bool dense,
                                    bool deterministic);
 
@@ -35,7 +35,7 @@ struct AttentionOperands {
 };
 
 /// The plans of one stream. A plan for one number of documents and one length is made when it is first used
-/// or prepared, which takes up to a second, and is then kept. If cuDNN refuses a plan, `forward` and
+/// or prepared, which takes up to a second, and is then kept. If cuDNN cannot compute a call, `forward` and
 /// `backward` do nothing and return the reason; otherwise they return nullopt.
 class AttentionPlans {
  public:
@@ -50,7 +50,7 @@ class AttentionPlans {
   /// Makes the plans that forward() or backward() with `sizes` needs, if cuDNN computes calls of these sizes.
   /// Returns the number of plans made.
   int64_t prepare(const Stream& stream, const AttentionSizes& sizes, Direction direction);
-  /// The number of plans, with shapes that cuDNN refused.
+  /// The number of plans, including refused ones.
   int64_t count() const { return std::ssize(plans_); }
 
  private:

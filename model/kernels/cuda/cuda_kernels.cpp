@@ -1,4 +1,3 @@
-// The kernel table of the CUDA back end.
 #include "model/kernels/cuda/cuda_kernels.h"
 
 namespace ripstop {

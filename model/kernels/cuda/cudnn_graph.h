@@ -70,7 +70,7 @@ struct PlanTarget {
   int major = 0;                           ///< major compute capability
 };
 
-/// A GPU described by cuDNN's JSON of device properties, for plans that cannot run. Needs cuDNN 9.8 or later.
+/// A GPU described by cuDNN's JSON of device properties, for plans that never run. Needs cuDNN 9.8 or later.
 Descriptor device_properties(const std::string& json);
 
 /// The memory of the tensor `id` in one run: device memory, or host memory for a scalar.
@@ -88,7 +88,7 @@ class Plan {
   /// Why configurations that cuDNN prefers were left out; empty if no configuration was.
   const std::string& left_out() const { return left_out_; }
 
-  /// Launches the kernels on the stream of `handle`. When it returns, the host scalars have been read.
+  /// Launches the kernels on the stream of `handle`. Reads the host scalars before it returns.
   void run(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
  private:
@@ -99,7 +99,7 @@ class Plan {
   int64_t workspace_bytes_ = 0;
   std::string refusal_, left_out_;
 };
-Plan refused(const std::string& why);
+Plan refused(const std::string& why);  ///< makes a Plan that is not ok()
 
 struct Knob {
   cudnnBackendKnobType_t type;
@@ -112,7 +112,7 @@ class Graph {
  public:
   static constexpr int64_t kNoId = 0;
 
-  /// `by_value`: an execution binds it to host memory, so that a scalar needs no copy to the device.
+  /// `by_value`: an execution binds host memory, so that a scalar needs no copy to the device.
   GraphTensor tensor(cudnnDataType_t type, const Extents& extents, const Extents& strides, int64_t id = kNoId,
                      const GraphTensor* ragged_offset = nullptr, bool by_value = false);
   /// Makes a float32 scalar, by value.
@@ -140,8 +140,8 @@ class Graph {
   void reshape(const GraphTensor& x, const GraphTensor& y);
 
   /// Makes a plan from the first suggestion of cuDNN's heuristics that works with `knobs` set and needs at
-  /// most `most_workspace_bytes` of workspace. With `engine`, asks no heuristics, but tries this engine with
-  /// these knobs alone. Returns a refusal if no plan works. Consumes the graph.
+  /// most `most_workspace_bytes` of workspace. With `engine`, asks no heuristics and tries only this engine
+  /// with these knobs. Returns a refusal if no plan works. Consumes the graph.
   Plan plan(const PlanTarget& target, int64_t most_workspace_bytes, std::span<const Knob> knobs = {},
             std::optional<int64_t> engine = std::nullopt) &&;
 

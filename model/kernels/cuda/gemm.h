@@ -13,7 +13,7 @@ namespace ripstop::cuda {
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
-  int64_t rows = 0;  ///< N of ops.h, which depends on the batch; equals m, n or k
+  int64_t rows = 0;  ///< N of ops.h, which depends on the batch; equals n or k
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kFloat32, out = DType::kFloat32;
   /// The largest powers of two, up to 256, that divide the addresses of A, B and D in bytes.

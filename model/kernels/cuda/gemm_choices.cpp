@@ -83,8 +83,8 @@ void GemmChoices::write() const {
   if (!path_) return;
   std::error_code ignored;
   std::filesystem::create_directories(path_->parent_path(), ignored);
-  // Writes a new file and renames it, so that readers never see half a file. The name of the new file has
-  // host and process, since ranks of several nodes may share the folder.
+  // Writes a new file and renames it, so that readers never see half a file. The name of the new file has the
+  // host and the process id, since ranks of several nodes may share the folder.
   std::filesystem::path partial = *path_;
   char host[256] = "";
   gethostname(host, sizeof host - 1);

@@ -46,7 +46,7 @@ bool capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-/// Device memory for one measurement, which no memory plan counts; null if no memory is left. Freed in stream
+/// Device memory for one measurement, not counted in memory plans; null if none is left. Freed in stream
 /// order, because cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
 class SpareMemory {
  public:
@@ -67,7 +67,7 @@ class SpareMemory {
   void* data_ = nullptr;
 };
 
-/// Fills the level 2 cache with other bytes before each measurement, as other work of a step does. Algorithms
+/// Fills the L2 cache with other bytes before each measurement, as other work of a step does. Algorithms
 /// that read operands twice would look too fast with operands in the cache. Does nothing if memory is full.
 class CacheFlush {
  public:
@@ -92,7 +92,7 @@ class CacheFlush {
 }  // namespace
 
 GemmDescriptors::GemmDescriptors(const Gemm& g) {
-  // No TF32, so that float32 products keep their precision.
+  // CUBLAS_COMPUTE_32F uses no TF32, so that float32 products keep their precision.
   check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
   const auto transpose = [&](cublasLtMatmulDescAttributes_t attribute, bool transposed) {
     const cublasOperation_t value = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -189,7 +189,7 @@ std::vector<cublasLtMatmulAlgo_t> GemmPlans::candidates(const Gemm& gemm, const 
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, &d.operation, &d.a, &d.b, &d.d, &d.d,
                                                                &preference, most, results.data(), &count);
-  // cuBLASLt has no algorithm. The caller reports this, because it knows the product.
+  // cuBLASLt has no algorithm: make() throws for the empty list.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check_cublas(status, "cublasLtMatmulAlgoGetHeuristic");
   std::vector<cublasLtMatmulAlgo_t> algorithms;

@@ -23,7 +23,7 @@ struct GemmDescriptors {
 /// suggestions are timed, and the fastest is used. While it is timed, a product that accumulates writes to
 /// extra memory; after kMostTries attempts without such memory, the first suggestion stays. On deterministic
 /// devices nothing is timed, since the choice must not depend on time. Products whose number of rows is not a
-/// multiple of kMeasuredRows hardly occur twice, and are not timed.
+/// multiple of kMeasuredRows rarely occur twice, and are not timed.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;

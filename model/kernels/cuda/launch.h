@@ -11,7 +11,7 @@
 namespace ripstop::cuda {
 
 cudaStream_t native_stream(const KernelCall& call);
-
+/// Throws as check_cuda() (model/device/cuda_device.h) does.
 void check(cudaError_t result, const char* call);
 
 /// The numbers of blocks of a launch. If one of them is 0, nothing is launched.

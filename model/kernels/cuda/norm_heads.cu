@@ -4,7 +4,7 @@
 //   backward   dx = r (dy w) - x r^3 / D * sum(dy w x),  dw = sum over rows and heads of dy x r
 //
 // A warp works on one head of a row at a time and holds it in registers. Backward, with k groups of rows: a
-// warp takes one head of every kth row and sums its own dw; row_sums.cuh adds up the warps' dw in order.
+// warp takes one head of every kth row and sums its own dw; then sum_rows() adds up the dw of all warps.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"

@@ -50,7 +50,7 @@ __device__ inline void add_weighted(const T* rows, const At& at, int64_t first, 
   }
 }
 
-/// Numbers that the lanes of a warp exchange, in two sets used in turns: fast lanes write one set while slow
+/// Numbers that the lanes of a warp exchange, in two sets used in turn: fast lanes write one set while slow
 /// lanes still read the other, so one barrier per turn is enough.
 struct Shown {
   float sets[2][32];

@@ -6,14 +6,14 @@
 namespace ripstop::cuda {
 
 /// Offsets and lengths of documents, in device memory. Document d has elements [offset[d], offset[d + 1]) of
-/// a tensor. Tensors of each row width have their own offsets: `row` for q|k|v, `query` for all query heads,
-/// `key_value` for all key-value heads, `heads` for one number per query head. `length` [documents] has the
-/// rows of each document.
+/// a tensor. Each row width has its own offsets: `row` for q|k|v, `query` for all query heads, `key_value`
+/// for all key-value heads, `heads` for one number per query head. `length`: rows of each document.
 struct RaggedOffsets {
   int64_t *row = nullptr, *query = nullptr, *key_value = nullptr, *heads = nullptr;
   int32_t* length = nullptr;
 };
 
+/// Fills `offsets` for all documents.
 void locate_documents(const KernelCall& call, const Documents& documents, const Heads& heads,
                       const RaggedOffsets& offsets);
 
@@ -25,7 +25,7 @@ void log_sum_exp_by_place(const KernelCall& call, const Documents& documents, co
 void log_sum_exp_by_row(const KernelCall& call, const Documents& documents, const DocumentGroup& group,
                         int64_t length, const float* by_place, const Tensor& log_sum_exp);
 
-/// Queries [N, H*D], keys [N, K*D] and values [N, K*D], as ragged plans write them.
+/// Gradients of queries [N, H*D], keys [N, K*D] and values [N, K*D], as ragged plans write them.
 struct SeparateGradients {
   const BFloat16 *query = nullptr, *key = nullptr, *value = nullptr;
 };

@@ -20,8 +20,8 @@ __device__ inline int64_t grid_thread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-/// Calls body(Width<kWidth>{}, i) if elements [i, i + kWidth) are among the first `count`, else
-/// body(Width<1>{}, j) for each of them that is.
+/// Calls body(Width<kWidth>{}, i) if elements [i, i + kWidth) are all below `count`, else body(Width<1>{}, j)
+/// for each of these elements j below `count`.
 template <int kWidth, class Body>
 __device__ inline void with_part(int64_t i, int64_t count, Body body) {
   if (i + kWidth <= count) {
@@ -63,7 +63,7 @@ __device__ inline void store(float* to, const Floats<kWidth>& x) {
   }
 }
 
-/// A bfloat16 is the upper half of a float32. Of two in a 32-bit word, the first is in the lower half.
+/// A bfloat16 is the upper half of a float32. A 32-bit word holds two: the first is in the lower half.
 template <int kWidth>
 __device__ inline Floats<kWidth> load(const BFloat16* from) {
   Floats<kWidth> x;
