@@ -8,7 +8,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// cuDNN 9.19 to 9.26 ask for up to 232 KB. An engine that needs more than 1 MiB is left out.
+// Workspace of a plan: cuDNN 9.19 to 9.26 ask for up to 232 KB. Engines that need over 1 MiB are left out.
 constexpr int64_t kPlanBytes = int64_t{1} << 20;
 
 struct Layout {
@@ -76,12 +76,12 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   workspace.row_sum = layout.take(4 * padded * heads.query);
   // With grouped heads, the next two parts are dK and dV per query head: bfloat16, but NVIDIA's front end
   // reserves four bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each
-  // element of dQ, and each of the two parts reserves half of this.
+  // element of dQ, and each of the two parts reserves half of these bytes.
   const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
   workspace.dkey_grouped = layout.take(grouped);
   workspace.dvalue_grouped = layout.take(grouped);
   workspace.plan = layout.take(kPlanBytes);
-  // Sums::kFromScores writes the gradient of all scores in bfloat16, S columns for each row.
+  // Sums::kFromScores stores the gradient of all scores in bfloat16: S columns for each row and query head.
   if (deterministic) layout.take(2 * heads.query * padded * padded_length(longest));
   workspace.bytes = layout.end;
   return workspace;

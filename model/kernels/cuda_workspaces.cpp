@@ -24,7 +24,7 @@ int64_t add_rmsnorm_backward(int64_t rows, int64_t columns) {
   return 4 * columns * std::min(rows, cuda::kNormBlocks);
 }
 
-// One float32 head of dweight for each warp of the kernel.
+// D float32 of dweight for each warp of the kernel.
 int64_t norm_heads_backward(int64_t rows, const Heads& heads) {
   const int64_t normed = heads.query + heads.key_value;
   return 4 * heads.size * normed * cuda::norm_heads_groups(rows, normed);
