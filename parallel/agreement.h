@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// Lists the ranks of each of the first four texts: "rank 0 (node1): A; ranks 1-3 (node2, ...): B"; "" if all
+/// Lists the ranks of up to four different texts: "rank 0 (node1): A; ranks 1-3 (node2, ...): B"; "" if all
 /// texts are equal. `texts` and `places` (the hosts) are indexed by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
@@ -78,7 +78,7 @@ Error current_error();
 void do_and_agree(Communicator& world, FunctionRef<void()> body);
 /// do_and_agree() for work that rank 0 does alone. Collective.
 void do_on_rank_0(Communicator& world, FunctionRef<void()> body);
-/// Returns, on all ranks, the text or number that `body` returns on rank 0, as do_on_rank_0(). Collective.
+/// do_on_rank_0() for a `body` that returns a text or number, which all ranks get. Collective.
 template <class Body>
 auto from_rank_0(Communicator& world, Body body) {
   decltype(body()) result{};

@@ -40,7 +40,7 @@ class Arrivals {
   /// Ends the thread and removes the file of this rank, and the folder if it is then empty.
   void leave();
   /// Removes the folder with all files, and folders of other launches beside it that are over a day old.
-  /// One rank calls it, when all ranks have left.
+  /// One rank calls it, when all ranks have left or before it reports missing ranks.
   void remove_all() const;
   /// Reads the folder. `moves` is false for a file that is more than four touches behind the newest file.
   ArrivalsSeen look() const;

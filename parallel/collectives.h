@@ -33,7 +33,7 @@ void check_reduce_scatter(const Communicator& group, const Tensor& whole, const 
 void check_all_reduce(const Communicator& group, const Tensor& x, DType travel, const Tensor& scratch);
 void check_exchanges(const Communicator& group, std::span<const Exchange> exchanges);
 void check_peer(const Communicator& group, int64_t rank);
-/// Refuses the own rank, too.
+/// Same as check_peer(), but also refuses this rank itself.
 void check_other(const Communicator& group, int64_t rank);
 
 }  // namespace ripstop

@@ -36,8 +36,8 @@ void Communicator::await(const char*, FunctionRef<bool()> done) {
 
 namespace {
 
-// A planned collective in the time of its link. `sum`: the host's sum at its end, or for an all-reduce on the
-// host between the messages that carry its terms and `second_bytes` that carry its results.
+// A planned collective, which takes the time of its link. `sum`: the host's sum, computed when the messages
+// have arrived. An all-reduce on the host then sends its results, `second_bytes`.
 class PlannedOperation final : public Pending::Operation {
  public:
   PlannedOperation(PlannedLink& link, double end, std::function<void()> sum, int64_t second_bytes)
@@ -113,7 +113,7 @@ class SilentCommunicator final : public Communicator {
                            const Stream*) override {
     check_all_reduce(*this, x, travel, scratch);
     const int64_t bytes = all_reduce_sent_bytes(x.count(), travel, rank_, size_);
-    // A library of the device sums numbers that are not rounded on the way.
+    // On a device the library (NCCL) sums the numbers, unless they are rounded.
     const bool rounds = travel != x.dtype;
     if (link_ == nullptr || (kind_ != DeviceKind::kCpu && !rounds))
       return count(stream, "all_reduce", bytes, {}, 0, 2);
@@ -153,7 +153,7 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  // `second_bytes` of the bytes follow the sum; the others are sent in `rounds`.
+  // Counts `bytes`: `second_bytes` of them follow the sum, the others are sent in `rounds` before it.
   Pending count(const Stream& stream, const char* operation, int64_t bytes, std::function<void()> sum = {},
                 int64_t second_bytes = 0, int64_t rounds = 1) {
     bytes_sent_ += bytes;

@@ -40,8 +40,8 @@ class Pending {
   bool done() const { return operation_ == nullptr; }
   /// Same as Operation::wait(); does nothing if done().
   void wait();
-  /// Ends this object without a wait, for a group with an own_stream(): what uses the tensors next must be
-  /// ordered behind that stream.
+  /// Drops the collective without a wait. Only for a group with an own_stream(): later uses of the tensors
+  /// must be ordered behind that stream.
   void leave() { operation_.reset(); }
   /// Same as Operation::poll(); true if done().
   bool poll() { return operation_ == nullptr || operation_->poll(); }
@@ -68,7 +68,7 @@ struct Exchange {
 };
 
 /// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
-/// order with equal sizes, but for start_send() and start_receive(). Tensors are contiguous and lie on the
+/// order with equal sizes, except start_send() and start_receive(). Tensors are contiguous and lie on the
 /// device of the communicator. Sums in host memory are in rank order, so equal inputs give equal bits; for
 /// NCCL see make_nccl_communicator(). Only one thread may call a communicator. Every wait has a deadline. If
 /// it passes, the wait throws Error(kCommunication), which names operation, axis and step.
@@ -81,7 +81,7 @@ class Communicator {
   /// The name of this group in messages: "world" or an axis.
   virtual const std::string& name() const = 0;
 
-  /// Starts to concatenate the tensors `own` [n] of all ranks, in rank order, in `all` [size * n] on every
+  /// Starts to gather the tensors `own` [n] of all ranks, in rank order, into `all` [size * n] on every
   /// rank. Any dtype. `own` may be this rank's part of `all`. Sends bytes(own) * (size - 1). Returns at once.
   [[nodiscard]] virtual Pending all_gather(const Stream& stream, const Tensor& own, const Tensor& all) = 0;
 
@@ -93,7 +93,7 @@ class Communicator {
 
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
   /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
-  /// `whole` and `own` are both float32, or both bfloat16 (activations), whose sums are made in float32 and
+  /// `whole` and `own` are both float32, or both bfloat16 (activations), then summed in float32 and
   /// rounded once. Pieces are sent in `travel`: the dtype of `whole`, or bfloat16. If the dtypes differ,
   /// the pieces for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed
   /// unrounded. `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends
@@ -111,11 +111,11 @@ class Communicator {
 
   /// Starts to replace x by the sum of x over all ranks, with equal bits on all ranks. x is float32, float64,
   /// bfloat16 or int32. Parts are sent in `travel`: x's dtype or, for at least size() float32 numbers,
-  /// bfloat16. Then the terms of other ranks and the sum are rounded, and the sum is made in float32 in
+  /// bfloat16: then other ranks' terms and the result are rounded, but the terms are added in float32, in
   /// rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up to whole elements.
   /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait. If another stream than
-  /// `stream` writes x, pass that stream as `behind`: the collective begins after the work of `behind`. All
-  /// ranks must wait for several all-reduces in the same order.
+  /// `stream` writes x, pass it as `behind`: the collective begins after the work of `behind`. If several
+  /// all-reduces are under way, all ranks must wait for them in the same order.
   [[nodiscard]] virtual Pending start_all_reduce(const Stream& stream, const Tensor& x, DType travel,
                                                  const Tensor& scratch, const Stream* behind) = 0;
 
@@ -144,13 +144,13 @@ class Communicator {
 
   /// Starts to send x to another rank, `to`, which receives as many bytes. Any dtype. Only these two ranks
   /// call. The messages from one rank to another are a queue: receives get them in the order of the sends,
-  /// whatever else is under way. Sends bytes(x). Returns at once; waits may come in any order. NCCL moves one
-  /// message or collective of a group after another. So if two ranks send to each other, one of them must
-  /// receive before it sends. The first call for two ranks returns when both have made it.
+  /// whatever else is under way. Sends bytes(x). Returns at once; waits may come in any order. NCCL moves the
+  /// messages and collectives of a group one after another, so if two ranks send to each other, one must
+  /// receive before it sends. With NCCL the first call between two ranks returns when both have called.
   [[nodiscard]] virtual Pending start_send(const Stream& stream, const Tensor& x, int64_t to) = 0;
-  /// Starts to replace x by the next message of rank `from`; see start_send(). Sends nothing. The message may
-  /// be written after the event `behind`; null: after the work of `stream` so far. If this group has no
-  /// own_stream(), the wait writes it, in the order of `stream`.
+  /// Starts to replace x by the next message of rank `from`; see start_send(). Sends nothing. x may be
+  /// overwritten once the event `behind` is reached (null: once `stream` has done its work so far). Groups
+  /// without an own_stream() ignore `behind`, because x lies in host memory or is written by the wait.
   [[nodiscard]] virtual Pending start_receive(const Stream& stream, const Tensor& x, int64_t from,
                                               const Event* behind) = 0;
 
@@ -165,7 +165,7 @@ class Communicator {
   /// Gathers a short text of every rank, in rank order. Blocks.
   virtual std::vector<std::string> all_gather_text(const std::string& text) = 0;
 
-  virtual void barrier() = 0;
+  virtual void barrier() = 0;  ///< waits until all ranks have called it
 
   /// Calls done() until it returns true, with the deadline of this group's waits. The error at the deadline
   /// names `operation`. Meant for back ends that are built on this group.
@@ -181,34 +181,34 @@ class Communicator {
   virtual double seconds_waited() const = 0;
 };
 
-/// Makes the group of one rank. Collectives with an output copy their input there; in place they do nothing.
+/// Makes the group of one rank. Its collectives copy their input to their output; in place they do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
-/// The time of a planned group's messages, for a model of time. Seconds count from the start of its clock.
+/// Predicts when a planned group's messages arrive. Seconds count from the start of the planner's clock.
 class PlannedLink {
  public:
   virtual ~PlannedLink() = default;
-  /// Every rank of the group begins to send `bytes`, in equal parts to all others, in `rounds` one after
-  /// another. Returns the second at which all has arrived.
+  /// Every rank begins to send `bytes` in all, in equal parts to the other ranks. The messages take `rounds`
+  /// latencies. Returns the second at which all messages have arrived.
   virtual double start(int64_t bytes, int64_t rounds) = 0;
-  /// Another rank begins to send `bytes` to this one, beside what start() sends. Returns the same.
+  /// Another rank begins to send `bytes` to this rank, beside the messages of start(). Returns as start().
   virtual double start_receive(int64_t bytes) = 0;
   virtual bool has_passed(double second) const = 0;
-  /// Computes nothing until that second.
+  /// Lets this rank wait until `second`.
   virtual void wait_until(double second) = 0;
 };
 
 /// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
 /// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. Calls
 /// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends. With `link`
-/// (borrowed) waits take the link's time, and the host's sums run as kernels of the caller's stream.
+/// (borrowed), waits take the link's time, and sums on the host run as kernels of the caller's stream.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
                                                         SentObserver sent = {}, PlannedLink* link = nullptr);
 
 /// Makes a group that moves tensors on `device` through host memory, over `host`: for ranks that share a GPU,
-/// because no library moves device memory between them. The host waits for every collective.
+/// because no library moves device memory between them. Every wait blocks the host.
 std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communicator> host,
                                                        const Device& device);
 

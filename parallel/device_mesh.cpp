@@ -27,7 +27,7 @@ std::string meshes_that_fit(const MeshSizes& asked, int64_t ranks, const std::ve
                          .fsdp = ranks / replicate / tensor / pipeline,
                          .tensor = tensor,
                          .pipeline = pipeline});
-  // Orders equally distant meshes by few replicas, then by a large tensor axis, because both save memory.
+  // Among equal distances, few replicas and then a large tensor axis come first: both save memory.
   const auto distance = [&](const MeshSizes& m) {
     int64_t sum = 0;
     for (const MeshAxis axis : kMeshAxes)
@@ -78,8 +78,8 @@ std::vector<std::vector<int64_t>> ranks_by_node(const std::vector<int64_t>& node
                           tensor, sizes.tensor));
 }
 
-// The links from even ranks, the links from odd ranks, and the link that closes the pipeline: a rank is in at
-// most one of each.
+// Makes links of three kinds in turn: from even ranks, from odd ranks, and the one that closes the pipeline.
+// A rank is in at most one link of each kind.
 PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
                                int64_t stages_per_rank) {
   const int64_t last = sizes.pipeline - 1, before = at.pipeline == 0 ? last : at.pipeline - 1;
@@ -103,7 +103,7 @@ PipelineGroups pipeline_groups(const MeshSizes& sizes, const MeshCoordinates& at
 // Makes groups by splits of `all`, which has the ranks of the mesh in any order. Collective.
 MakeGroup splits_of(Communicator& all, const MeshSizes& sizes) {
   return [&all, sizes](const MeshGroup& group) {
-    // Where one rank has no link, others have one, so all split. Other groups of an axis have one size.
+    // split() is collective: with a pipeline, ranks without a link must split, too.
     const bool any_splits = group.size > 1 || sizes.pipeline > 1;
     std::unique_ptr<Communicator> part =
         any_splits ? all.split(group.color, group.rank, group.name) : nullptr;
@@ -222,7 +222,6 @@ DeviceMesh DeviceMesh::along(MeshAxis axis, int64_t stages_per_rank) const {
 DeviceMesh::DeviceMesh(MpiWorld& world, const MeshSizes& sizes, bool allow_tensor_across_nodes,
                        const Device& device, int64_t stages_per_rank)
     : sizes_(resolve_mesh(sizes, world.communicator().size())), mpi_(&world) {
-  // Split the device communicator if there is one, else the world's communicator.
   const std::unique_ptr<Communicator> on_device =
       make_device_communicator(world, device, sizes_.pipeline > 1);
   Communicator& all = on_device == nullptr ? world.communicator() : *on_device;

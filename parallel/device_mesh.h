@@ -35,13 +35,13 @@ struct MeshGroup {
   bool is_link = false;  ///< a group of two neighbours of a pipeline
 };
 
-/// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back; each link
-/// has a group for each way, so that no message waits for one of another. Null where there is no neighbour:
-/// the first and the last rank are neighbours if each rank has two stages.
+/// The groups of two neighbours of a pipeline. Activations go from stage to stage, gradients back. Each link
+/// has a group for each way, so that activations never wait for gradients. Null without a neighbour on that
+/// side. If each rank has two stages, the first and the last rank are neighbours.
 struct PipelineGroups {
   std::unique_ptr<Communicator> activations_in, activations_out, gradients_in, gradients_out;
 
-  /// Calls call(group) for each that there is.
+  /// Calls call(group) for each group that is not null.
   void for_each(const auto& call) const {
     for (const auto* group : {&activations_in, &activations_out, &gradients_in, &gradients_out})
       if (*group != nullptr) call(**group);
@@ -60,7 +60,7 @@ struct MeshGroups {
 using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>;
 
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
-/// the same order and equally often: where others get a link, a rank without one drops a group of its own.
+/// the same order and equally often: a rank without a link makes a group of itself alone and drops it.
 /// Throws Error(kBug) if make() gives a group of another size or rank.
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
                        int64_t stages_per_rank = 1);
@@ -79,7 +79,7 @@ class DeviceMesh {
   static DeviceMesh planned(const MeshSizes& sizes, const MeshCoordinates& coordinates,
                             DeviceKind kind = DeviceKind::kCpu, int64_t stages_per_rank = 1);
 
-  /// Makes the mesh of the groups that mesh_groups() makes by `make`; throws and is collective as that.
+  /// Makes the mesh with the groups of mesh_groups(), whose errors it throws. Collective if make() is.
   DeviceMesh(const MeshSizes& sizes, const MeshCoordinates& coordinates, const MakeGroup& make,
              int64_t stages_per_rank = 1);
 
@@ -126,7 +126,7 @@ class DeviceMesh {
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.
   void set_step(int64_t step) const;
-  /// Adds the stage and the micro-batch that it computes, if there is a pipeline; none: no longer.
+  /// Adds stage and micro-batch to these errors, if there is a pipeline; -1 removes them.
   void set_micro_batch(int64_t stage = -1, int64_t micro_batch = -1) const;
 
  private:

@@ -34,7 +34,6 @@ void SlotPool::give_back(const Tensor& slot) {
 MemoryUse FsdpUnit::memory_use(const UnitLayout& layout, DType compute, bool training, bool keeps_whole) {
   const int64_t n = layout.shard_elements(), size = element_bytes(compute);
   training = training && !layout.unit().frozen;
-  // In float32 the master weights themselves are gathered, without a copy.
   const bool copies = compute != DType::kFloat32;
   MemoryUse use;
   use[MemoryCategory::kWeights] = (training || !copies ? 4 * n : 0) + (copies ? size * n : 0) +
@@ -63,7 +62,6 @@ FsdpUnit::FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int
 }
 
 int64_t FsdpUnit::replicated_in_shard() const {
-  // Replicated elements come first in the unit.
   return std::clamp<int64_t>(layout_.replicated_elements() - shard_begin_, 0, layout_.shard_elements());
 }
 

@@ -95,12 +95,12 @@ class FsdpUnit {
   /// be under way, because all units share the scratch. Sends to each of the fsdp - 1 other ranks the
   /// gradient of that rank's shard, in the travel dtype.
   void start_reduce();
-  void finish_reduce();
+  void finish_reduce();  ///< waits for the reduction and gives its slot back
 
   /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
   /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
-  /// The bytes of scratch of start_sum() for a shard of `elements`, and the dtype in which it sends them:
+  /// The scratch of start_sum() for a shard of `elements`, and the dtype in which it sends gradients:
   /// `travel`, or float32 for fewer elements than replicas.
   struct SumNeeds {
     DType travel;
@@ -137,7 +137,7 @@ class FsdpUnit {
   const Tensor& master() const { return master_; }
   /// Float32 gradient of the shard. Empty if the unit is not trained.
   const Tensor& gradient() const { return gradient_; }
-  /// Bfloat16 weights of the shard. Empty if the compute dtype is float32, whose master weights are gathered.
+  /// Bfloat16 weights of the shard. Empty if the compute dtype is float32: then master weights are gathered.
   const Tensor& compute_copy() const { return copy_; }
   /// The shard in the compute dtype: compute_copy() or, if that is empty, master().
   const Tensor& own_shard() const { return copy_.empty() ? master_ : copy_; }

@@ -15,8 +15,8 @@
 namespace ripstop {
 namespace {
 
-// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS and Flux. Slurm's is not among
-// them: mpirun in a Slurm step inherits the step's variable, and the batch script's own process has it, too.
+// Rank variables of Open MPI, PMIx, PMI (MPICH, Intel MPI), MVAPICH2, PALS and Flux. SLURM_PROCID is no
+// sign of a launch: mpirun in a Slurm step inherits it, and the process of a batch script has it, too.
 constexpr std::initializer_list<const char*> kRank = {
     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",   "PMI_RANK",      "PMI_ID",
     "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "FLUX_TASK_RANK"};
@@ -46,8 +46,8 @@ std::optional<int64_t> number(std::initializer_list<const char*> names) {
   return std::nullopt;
 }
 
-// Whether this Open MPI, whose libmpi is `library`, has its plugins as files, in the folder openmpi beside
-// `library`, but no plugin for Slurm's PMI (pmix/s1, pmix/s2).
+// Whether Open MPI has its plugins as files, in the folder openmpi beside its libmpi (`library`), but no
+// plugin for Slurm's PMI (pmix/s1, pmix/s2).
 bool lacks_slurm_pmi(const std::filesystem::path& library) {
   namespace fs = std::filesystem;
   std::error_code error;

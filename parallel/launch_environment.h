@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-bool was_launched();
+bool was_launched();  ///< whether a launcher started this process
 
 /// The number of this process in its launch; 0 if unknown.
 int64_t launch_rank();
@@ -16,10 +16,10 @@ int64_t launch_rank();
 /// The number of processes in the launch; 1 if unknown.
 int64_t launch_size();
 
-/// Returns the interface that srun offers ("pmi2") if ranks of Open MPI `major_version` cannot find each
-/// other through it, so that MPI_Init would end the process without advice; "" otherwise. Open MPI 5 needs
-/// PMIx. Open MPI 4 may instead be built for Slurm's own PMI, which plugins beside its libmpi (`library`)
-/// show. Reads directories.
+/// Returns what srun offers ("pmi2" or no process manager) if ranks of Open MPI `major_version` cannot find
+/// each other through it, so that MPI_Init would end the process without advice; "" otherwise. Open MPI 5
+/// needs PMIx. Open MPI 4 may instead be built for Slurm's own PMI; then plugins lie beside its libmpi
+/// (`library`). Reads directories.
 std::string useless_to_open_mpi(int major_version, const std::filesystem::path& library);
 
 /// A unique name of this launch, made of letters, digits, '.', '-' and '_', equal on all its processes; "" if

@@ -38,7 +38,7 @@ struct PerAxis {
   T replicate = unset();
   T fsdp = T();
   T tensor = unset();
-  T pipeline = unset();  ///< behind the others, so that {2, 4, 1} is replicate 2 x fsdp 4 x tensor 1
+  T pipeline = unset();  ///< the last member, so that {2, 4, 1} is replicate 2 x fsdp 4 x tensor 1
 
   T& operator[](MeshAxis axis) { return this->*kMembers[static_cast<size_t>(axis)]; }
   const T& operator[](MeshAxis axis) const { return this->*kMembers[static_cast<size_t>(axis)]; }
@@ -57,7 +57,7 @@ struct PerAxis {
     for (const MeshAxis axis : kMeshAxes) rank = rank * (*this)[axis] + at[axis];
     return rank;
   }
-  /// Whether texts name the axis: all but a pipeline of one stage.
+  /// Whether texts name the axis: true except for a pipeline of size 1.
   bool is_named(MeshAxis axis) const requires kSizes { return axis != MeshAxis::kPipeline || pipeline != 1; }
   /// Returns a text like "replicate 2 x fsdp 2 x tensor 2"; fsdp may be "auto".
   std::string to_text() const requires kSizes {

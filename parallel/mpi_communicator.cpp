@@ -65,7 +65,7 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
 }
 
 // Every rank reduces one part of x in rank order, from the shares of the other ranks. Then all ranks copy the
-// reduced parts, so all get equal bits. If x travels in bfloat16, all parts but the own one are rounded in
+// reduced parts, so all get equal bits. If x travels in bfloat16, all parts but this rank's are rounded in
 // place before they are sent, and reduced parts are widened in place.
 class AllReduceOperation final : public Pending::Operation {
  public:

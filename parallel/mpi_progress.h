@@ -35,7 +35,7 @@ class ProgressThread {
   void start() {
     thread_ = std::thread([this] { run(); });
   }
-  /// Must be called before MPI_Finalize.
+  /// Ends the thread. Call it before MPI_Finalize.
   void stop();
 
   /// The lock to hold around every call of MPI.

@@ -50,12 +50,12 @@ bool any_waits_for_storage(World& world) {
                      [](const RankState& rank) { return rank.waits_for_storage; });
 }
 
-// Counts its lifetime into the group's waits. Open MPI gives the core away inside its calls if there are more
-// ranks than cores, and the progress thread may hold the lock around them.
+// Adds its lifetime to the group's waits. Even a call that only posts or tests may wait: Open MPI gives the
+// core away if there are more ranks than cores, and the progress thread may hold the lock.
 class CountedWait {
  public:
   explicit CountedWait(Group& group) : group_(group), counted_(group.seconds_waited) {}
-  // Replaces what calls of CountedWait inside this one have counted.
+  // Overwrites the time that CountedWaits inside this one have added.
   ~CountedWait() { group_.seconds_waited = counted_ + seconds_between(begin_, Clock::now()); }
   CountedWait(const CountedWait&) = delete;
   CountedWait& operator=(const CountedWait&) = delete;
@@ -152,7 +152,7 @@ Transfer::Transfer(Group& group, const char* operation) : Transfer(group, operat
 
 Transfer::Transfer(Group& group, const char* operation, int tag)
     : group_(&group), operation_(operation), tag_(tag), messages_(std::make_unique<Messages>()) {
-  // Record the operation for messages: a rank that computes after this transfer "is busy after" it.
+  // Record the operation for errors: a rank that computes after this transfer "is busy after" it.
   group.world->watchdog.begin_operation(operation, group.name);
   group.world->watchdog.end_operation();
 }

@@ -1,4 +1,3 @@
-// Only files named mpi_* include this header.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,7 +23,7 @@ struct World {
   double storage_seconds = 0;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
-  /// All watchdogs have each other's addresses, and `places` is complete.
+  /// Whether all watchdogs know each other's addresses and `places` is complete.
   std::atomic<bool> connected = false;
   ProgressThread progress;
   RangeRecorder* recorder = nullptr;  ///< records transfers and waits if it is on; may be null
@@ -45,8 +44,8 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all silent ranks of a connected world, by host, then the states of the first ranks that
-/// answer: all ranks inside no operation, then ranks in `waited_for` (ranks of the world, ascending). If
+/// Describes all silent ranks of a connected world, by host, then the states of up to four ranks that
+/// answer: ranks inside no operation first, then ranks in `waited_for` (ranks of the world, ascending). If
 /// `waited_for` is empty, describes only silent ranks.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
@@ -67,12 +66,13 @@ struct Group {
 void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
                 FunctionRef<std::set<int64_t>()> missing);
 
-/// The tag of messages that only their two ranks count. Every MPI allows tags up to 32767.
+/// The tag of start_send() and start_receive(): only two ranks call these, and Group::sequence must stay
+/// equal on all ranks. Every MPI allows tags up to 32767.
 inline constexpr int kMessageTag = 32767;
 
 /// The messages of one collective, each cut into pieces whose sizes MPI can count. All ranks of the group
-/// must make their transfers in the same order, except transfers with a tag of their own, whose messages MPI
-/// matches in the order of their sends and receives. The data must stay alive until wait() has returned.
+/// must make their transfers in the same order, except transfers with kMessageTag: MPI matches their messages
+/// in the order of the sends and receives. The data must stay alive until wait() has returned.
 class Transfer {
  public:
   Transfer(Group& group, const char* operation);
@@ -97,7 +97,7 @@ class Transfer {
   Group* group_;
   const char* operation_;
   int tag_;
-  RangeRecorder* recorder_ = nullptr;  ///< set from the first message to the end, if it is recorded
+  RangeRecorder* recorder_ = nullptr;  ///< set while the transfer is recorded
   size_t track_ = 0;
   int64_t sent_bytes_ = 0;
   std::unique_ptr<Messages> messages_;  ///< on the heap, because the progress thread points to it

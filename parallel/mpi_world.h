@@ -14,8 +14,8 @@ namespace ripstop {
 struct MpiOptions {
   /// The command of this process, such as "train". run() refuses ranks with different commands.
   std::string command = {};
-  /// The longest time of one wait, which then throws Error(kCommunication), and of one call of MPI, after
-  /// which the process ends (see end_process). Time in which this process was suspended does not count.
+  /// The longest time of one wait, which then throws Error(kCommunication), and of one call of MPI; a longer
+  /// call ends the process (see end_process). Time in which this process was suspended does not count.
   double deadline_seconds = 600;
   /// The directory of the run, which may not exist yet. Ranks make files near it before MPI starts, so that
   /// an error can name missing ranks (see Arrivals). Empty: no files.
@@ -35,7 +35,7 @@ struct RankHost {
 
 /// The ranks of a launch. Starts the watchdog and MPI, and ends both. At most one per process. Without a
 /// launcher, the world is one rank and does not start MPI, which may not work there. Only the main thread may
-/// call it (MPI_THREAD_FUNNELED). Communicators must be destroyed first. Tensors must lie in host memory.
+/// call the members. Split communicators must be destroyed first. Tensors must lie in host memory.
 class MpiWorld {
  public:
   /// Seconds from hearing of another rank's failure to the end of this process. The failing rank prints in
@@ -55,18 +55,18 @@ class MpiWorld {
   Communicator& communicator();
   /// Host and node, indexed by rank of communicator().
   const std::vector<RankHost>& places() const;
-  int64_t ranks_here() const;
+  int64_t ranks_here() const;  ///< the number of ranks on this rank's node
   /// The index of this rank among the ranks on its node.
   int64_t local_rank() const;
   /// Name and version of the MPI library, such as "Open MPI v4.1.4"; "none" if MPI was not started.
   std::string library() const;
 
-  void set_step(int64_t step);
-  /// Adds to the step the stage of a pipeline and its micro-batch.
+  void set_step(int64_t step);  ///< the step that errors name
+  /// Adds a stage and its micro-batch to that step.
   void set_micro_batch(int64_t stage, int64_t micro_batch);
-  /// Lets `recorder` record, while it is on, each transfer of the world's communicators, on a track named by
-  /// its group, from its first message to the end of its wait, with the bytes that this rank sends; and the
-  /// waits, as ranges of the main thread. Null: no longer.
+  /// Records into `recorder` (borrowed), while it is on, each transfer of the world's communicators: from the
+  /// first message to the end of the wait, with the bytes that this rank sends, on a track for each group.
+  /// Also records the waits, as ranges of the main thread. Null ends the recording.
   void record_into(RangeRecorder* recorder);
   /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options
   /// still holds if it is longer.

@@ -1,6 +1,6 @@
 // The communicator over NCCL. The host issues collectives in program order on the group's stream. A
 // collective begins when the caller's stream has reached the call; the collective's wait blocks the caller's
-// stream. The host waits only in NcclGroup::begin, when too many collectives are under way.
+// stream. The host waits in NcclGroup::begin if too many collectives are under way, and in NcclGroup::check.
 #include <array>
 #include <utility>
 
@@ -41,7 +41,7 @@ class ExposedTime {
   double seconds_ = 0;
 };
 
-// A collective on the group's stream. Its wait blocks the GPU's stream, not the host.
+// A collective on the group's stream.
 class NcclOperation final : public Pending::Operation {
  public:
   NcclOperation(std::shared_ptr<OpenCollective> collective, ExposedTime& exposed)
@@ -207,9 +207,9 @@ Pending NcclCommunicator::start_all_reduce(const Stream& stream, const Tensor& x
   return finish(stream, "all_reduce");
 }
 
-// Sums the float32 numbers x; `rounded` has room for a copy in bfloat16. Terms are sent from the copy and
-// overwrite other ranks' parts of x, whose sizes differ by one element at most. Sums are sent from copy to
-// copy.
+// Sums the float32 numbers x; `rounded` has room for a copy in bfloat16. Terms are sent from the copy.
+// Received terms overwrite other ranks' parts of x, where they fit: parts differ by at most one element. Sums
+// are sent from copy to copy.
 void NcclCommunicator::all_reduce_rounded(const Tensor& x, const Tensor& rounded) {
   const auto part_of = [&](const Tensor& t, int64_t rank) {
     const Part part = all_reduce_part(x.count(), rank, size_);

@@ -53,7 +53,7 @@ void NcclGroup::initialize(bool deterministic) {
   // deadlock. NCCL reads the variable when the first group is made.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   if (deterministic) {
-    // Off, because NVLink switches add in an order that changes between runs.
+    // NVLS off, because NVLink switches add in an order that changes between runs.
     setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
     // With Ring, network switches do not add either (CollNet).
     setenv("NCCL_ALGO", "Ring", /*overwrite=*/0);
@@ -99,8 +99,8 @@ void NcclGroup::check(ncclResult_t result, const char* call) {
       if (asked != ncclSuccess) result = asked;
       return result != ncclInProgress;
     });
-    // NCCL before 2.26 keeps its thread-local lists for `call` until a later call on this communicator
-    // reports success. An earlier call on another communicator would use these lists and crash.
+    // NCCL before 2.26 keeps its thread-local lists for `call` until another call on this communicator
+    // reports success. Until then, a call on another communicator would use these lists and crash.
     int ranks = 0;
     if (result == ncclSuccess) result = ncclCommCount(comm_, &ranks);
   }
@@ -145,7 +145,7 @@ void NcclGroup::check_health() {
 void NcclGroup::begin(const Stream& caller, const Event* behind) {
   cuda_stream(caller).set_waiter(world_);
   // A GPU blocks the host after about a thousand launches, and a blocked host could not see that a rank is
-  // lost. So few collectives are under way.
+  // lost. So only kMostOpen collectives may be under way.
   constexpr size_t kMostOpen = 8;
   while (oldest() != nullptr && open_.size() >= kMostOpen) {
     const std::shared_ptr<OpenCollective> first = open_.front();

@@ -14,8 +14,8 @@ namespace ripstop {
 
 struct OpenCollective {
   const char* operation;
-  int64_t sequence;
-  CudaEvent end{};
+  int64_t sequence;  ///< number among the rank's collectives
+  CudaEvent end{};   ///< reached when the collective is done
 };
 
 class NcclGroup;

@@ -18,7 +18,6 @@
 namespace ripstop {
 namespace {
 
-// The version of the loaded library.
 int running_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
@@ -71,7 +70,6 @@ ncclConfig_t nccl_config([[maybe_unused]] const char* name, bool beside_kernels)
   // Groups that share resources could block each other.
   config.splitShare = 0;
   if (beside_kernels) {
-    // Leave most multiprocessors to kernels that compute.
     config.maxCTAs = 16;
     config.cgaClusterSize = 2;
   }

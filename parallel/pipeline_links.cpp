@@ -21,7 +21,7 @@ PipelineLinks::PipelineLinks(Context& context, const DeviceMesh& mesh, const Sha
   for (int64_t b = 0; b < (alone ? 1 : kBoundaryBuffers); ++b) {
     buffers_.push_back(context.arena.allocate(dtype, shape, category));
     left_.emplace_back(context.device());
-    give_back(static_cast<size_t>(b));  // behind what used this memory before
+    give_back(static_cast<size_t>(b));  // behind earlier uses of this memory
   }
 }
 
@@ -119,7 +119,7 @@ void PipelineLinks::send(Direction way) {
   of(way).finished.pop_front();
   Communicator& link = *of(way).out;
   Pending sent = link.start_send(context_.stream, buffers_[buffer], neighbour(link));
-  if (link.own_stream() != nullptr) {  // no host waits for it, but what uses the buffer next
+  if (link.own_stream() != nullptr) {  // the buffer's next use waits, not the host
     sent.leave();
     left_[buffer].record(*link.own_stream());
     free_.push_back(buffer);

@@ -22,9 +22,9 @@ class PipelineLinks {
   /// (category communication). `context` and `mesh` are borrowed.
   PipelineLinks(Context& context, const DeviceMesh& mesh, const Shape& shape, DType dtype);
 
-  /// Does the operations of `program` in their order: starts the messages and calls compute() for each
-  /// forward and backward, in which the caller takes its input from take() or arrived() and ends with put()
-  /// or give_back(). compute() may assign another program that is alike until behind the next compute.
+  /// Runs the operations of `program` in order: starts the messages, and calls compute() for each forward and
+  /// backward. compute() gets its buffer from take() or arrived() and ends with put() or give_back(). It may
+  /// assign to `program` another program that is the same up to and including the next compute.
   void run(const std::vector<PipelineOperation>& program, FunctionRef<void(const PipelineAction&)> compute);
   /// Waits until all messages are sent; on a device, puts later work of the caller's stream behind them.
   void finish();
@@ -65,7 +65,7 @@ class PipelineLinks {
   std::deque<Event> left_;   ///< when the last use of each buffer ends: only then it may be written again
   std::deque<size_t> free_;  ///< the oldest first; a device may still use them
   std::deque<Message> sending_;
-  int64_t early_ = 0;  ///< receives that were started before their operation
+  int64_t early_ = 0;  ///< receives that were started ahead of their turn
 };
 
 }  // namespace ripstop

@@ -16,17 +16,17 @@ namespace {
 using Kind = PipelineOperation::Kind;
 
 constexpr int64_t kNever = -1;
-// Rounds of a micro-batch for each rank that pipeline_timeline() simulates at most.
+// The most rounds that pipeline_timeline() simulates. A round is one micro-batch for each rank.
 constexpr int64_t kSimulatedRounds = 16;
 
-// Times in a unit of the caller.
+// Times in the caller's unit.
 struct Costs {
   std::vector<int64_t> forward, backward;  // times of each stage
   int64_t message = 0;
 };
 
-// The costs by which pipeline_program() orders operations, whatever they are in truth: a message takes a
-// quarter of the time of all forwards of a rank.
+// The costs by which pipeline_program() orders operations, whatever the real costs are: a message takes a
+// quarter of the time of a rank's forwards of one micro-batch.
 Costs costs_of_clock(const PipelineSizes& sizes) {
   const auto stages = static_cast<size_t>(sizes.stages());
   return {std::vector<int64_t>(stages, 4), std::vector<int64_t>(stages, 8), sizes.stages_per_rank};
@@ -35,7 +35,7 @@ Costs costs_of_clock(const PipelineSizes& sizes) {
 struct TimedAction {
   PipelineAction action;
   int64_t stage = 0;
-  TimedAction* source = nullptr;  // whose output is the input; null: receives nothing
+  TimedAction* source = nullptr;  // the action whose output is received; null: none
   size_t posted_after = 0;        // the number of the rank's actions that end before the receive is posted
   int64_t begin = 0, end = kNever;
   int64_t received = kNever, sent = kNever;  // when the messages of input and output begin
@@ -91,7 +91,7 @@ Simulation::Simulation(const PipelineSizes& sizes) : ranks_(static_cast<size_t>(
     }
 }
 
-// Returns whether the rank's next action has a time now.
+// Sets the times of the rank's next action. Returns false if there is none, or its source has no end yet.
 bool go_on(TimedRank& rank, const Costs& costs) {
   std::vector<TimedAction>& actions = rank.actions;
   if (rank.ended == actions.size()) return false;
@@ -147,7 +147,7 @@ std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t
   RIPSTOP_CHECK(chunks == 1 || (chunks == 2 && ranks > 1 && are_turns_whole),
                 "{} stages a rank, {} ranks, {} micro-batches", chunks, ranks, sizes.micro_batches);
   const int64_t total = chunks * sizes.micro_batches;
-  // Interleaved, each chunk computes `ranks` micro-batches in turn, or the micro-batches left.
+  // With two chunks, each computes `ranks` micro-batches in turn, or the micro-batches left.
   const auto action = [&](Direction direction, int64_t number) {
     const int64_t turn = number / (ranks * chunks) * ranks, place = number - turn * chunks;
     const int64_t of_turn = std::min(ranks, sizes.micro_batches - turn), chunk = place / of_turn;
@@ -179,9 +179,9 @@ int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOp
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank) {
   Simulation clock(sizes);
   clock.run(costs_of_clock(sizes));
-  // The time at which it begins, whether it is a compute, who computes or sends, the direction. Both ends of
-  // a message have its key, and otherwise all keys of a pipeline differ. So there is one order of all
-  // operations, in which each needs only earlier ones: they end.
+  // An operation's key: begin, whether it is a compute, the rank that computes or sends, direction. The two
+  // ends of a message have the same key; all other keys of a pipeline differ. So all operations of all ranks
+  // have one order, in which each needs only earlier ones, and there is no deadlock.
   using Key = std::tuple<int64_t, bool, int64_t, Direction>;
   std::vector<std::pair<Key, PipelineOperation>> keyed;
   for (const TimedAction& timed : clock.ranks()[static_cast<size_t>(rank)].actions) {
@@ -203,7 +203,7 @@ int64_t micro_batches_of_vote(int64_t ranks) {
   return ranks == 1 ? 0 : ranks;
 }
 
-// The programs differ when the first rank has 2 (P - 1) backwards left.
+// The programs of two steps begin to differ when the first rank has 2 (P - 1) backwards left, not earlier.
 int64_t shortest_step(int64_t ranks, int64_t done) {
   return ranks == 1 ? done : round_up(done + 2 * ranks, ranks);
 }

@@ -10,10 +10,10 @@
 
 namespace ripstop {
 
-/// Tensors [n, C] of a rank for what passes the boundaries of its stages. A rank holds one from its receive,
-/// or from the embedding, until its send begins: it receives into it, computes in place and sends from it. In
-/// the order of pipeline_program() it holds at most 4, even if it posts each receive before the compute that
-/// the receive follows. The 2 others let it go on while two sends are under way.
+/// The number of a rank's buffers [n, C] for what passes the boundaries of its stages. A rank holds a buffer
+/// from the receive, or from the embedding, until the send begins. In the order of pipeline_program(), it
+/// holds at most 4, even if it posts each receive before the compute that the receive follows. The 2 others
+/// let it go on while two sends are under way.
 inline constexpr int64_t kBoundaryBuffers = 6;
 
 struct PipelineSizes {
@@ -23,8 +23,8 @@ struct PipelineSizes {
   int64_t stages_per_rank = 1;
   int64_t micro_batches = 1;  ///< M of a step
   /// 1, 1/2 or 0: how many more micro-batches a rank of 1F1B begins before its first backward, for each
-  /// later rank. With 0 each message delays the step; with 1 messages shorter than a forward hardly do,
-  /// but up to twice as many micro-batches are in flight.
+  /// later rank. With 0 each message delays the step. With 1 messages shorter than a forward hardly delay
+  /// it, but up to twice as many micro-batches are in flight.
   double ahead = 1;
   bool backward = true;  ///< false: forwards alone, as validation needs
   int64_t stages() const { return ranks * stages_per_rank; }
@@ -39,13 +39,13 @@ struct PipelineAction {
   bool operator==(const PipelineAction&) const = default;
 };
 
-/// The actions of `rank` in their order: backwards of a chunk in ascending order, in the last stage right
-/// after their forwards. One rank: F0 B0 F1 B1 ... Throws Error(kBug) for sizes that
+/// The actions of `rank` in order. Backwards of a chunk are in ascending order; in the last stage, each comes
+/// right after its forward. One rank: F0 B0 F1 B1 ... Throws Error(kBug) for sizes that
 /// PipelineSizes::stages_per_rank does not allow.
 std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t rank);
 
-/// The most pairs of chunk and micro-batch whose forward has begun and whose backward has not ended. The
-/// actions must have backwards.
+/// The most micro-batches in flight at once; one that is in two chunks counts twice. `actions` must have
+/// backwards.
 int64_t most_in_flight(const std::vector<PipelineAction>& actions);
 
 /// One thing that a rank does: an action, or a message between stages of different ranks.
@@ -60,19 +60,19 @@ struct PipelineOperation {
 /// The rank at the other end of a receive or send of `rank`.
 int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOperation& message);
 
-/// Actions and messages of `rank` in their order. The lists of all ranks are in the order of one clock, so
-/// they end if each rank does one operation after another, even without buffering of messages. Messages of a
-/// sender to one rank and in one direction are received in the order in which they are sent.
+/// Actions and messages of `rank` in order. The lists of all ranks are in the order of one clock. So there is
+/// no deadlock if each rank does one operation after another, even if no message is buffered. Messages from
+/// one rank to another in one direction are received in the order in which they are sent.
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank);
 
 /// The micro-batches that a vote takes: P; 0 without a pipeline. If each rank votes after the backwards of d
-/// micro-batches and asks for the result after the backwards of d + P, no rank waits for the vote in the
-/// order of pipeline_program(), whatever the order of the ranks.
+/// micro-batches and waits for the result after those of d + P, there is no deadlock in the order of
+/// pipeline_program(), whatever delays there are.
 int64_t micro_batches_of_vote(int64_t ranks);
 
 /// The fewest micro-batches with which a step can still end when the backwards of `done` have ended: a
-/// multiple of P below `done` + 3 P; without a pipeline `done`. On each rank, its program begins like the
-/// longer step's, beyond the next two backwards, although ranks are at different operations then.
+/// multiple of P below `done` + 3 P; without a pipeline `done`. Ranks are at different operations then,
+/// but on each the program of the shorter step is like the longer step's beyond the next two backwards.
 int64_t shortest_step(int64_t ranks, int64_t done);
 
 struct PipelineTimeline {
@@ -80,10 +80,10 @@ struct PipelineTimeline {
   double idle_share = 0;  ///< share of the time of all ranks
 };
 
-/// A step of pipeline_program() on all ranks, if stage s computes forward[s] and backward[s] seconds and a
-/// message takes `message` seconds, one at a time between two ranks in one direction. A receive is posted
-/// before the compute that it follows in the program. Simulates few micro-batches and derives the middle of
-/// many from them, so any number takes milliseconds.
+/// Times a step of pipeline_program() in which stage s computes for forward[s] and backward[s] seconds, and a
+/// message takes `message` seconds. Between two ranks, messages of one direction follow each other. A receive
+/// is posted before the compute that it follows in the program. Simulates few micro-batches and extrapolates
+/// to many, so that any number takes milliseconds.
 PipelineTimeline pipeline_timeline(const PipelineSizes& sizes, std::span<const double> forward,
                                    std::span<const double> backward, double message);
 

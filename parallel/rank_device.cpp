@@ -62,8 +62,7 @@ Device choose_cuda_device(MpiWorld& world) {
 
 namespace {
 
-// Whether two ranks share a GPU. Throws if so, unless RIPSTOP_SHARE_GPU allows it, because messages through
-// host memory are slow.
+// Whether two ranks share a GPU. Throws if so, unless RIPSTOP_SHARE_GPU allows it: host messages are slow.
 bool refuse_shared_gpu(MpiWorld& world, const std::vector<std::string>& taken) {
   const auto shared = ranks_of_one_gpu(world.places(), taken);
   if (!shared) return false;

@@ -19,15 +19,15 @@ int gpu_of_local_rank(int64_t rank, int visible);
 std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<RankHost>& places,
                                                           const std::vector<std::string>& addresses);
 
-/// Throws Error(kResources) unless NCCL has a launch order on each rank; `versions`: each rank's NCCL.
-/// With it, messages of a pipeline and collectives of other axes begin in the order of the pipeline's clock,
-/// in which the host gives them. Source: github.com/NVIDIA/nccl, tag v2.26.2-1, which adds
+/// Throws Error(kResources) unless every rank's NCCL keeps the launch order; `versions` is indexed by rank.
+/// Messages of a pipeline and collectives of other axes then begin in the order of the host's calls, which is
+/// the order of the pipeline's clock. Source: github.com/NVIDIA/nccl, tag v2.26.2-1, which adds
 /// NCCL_LAUNCH_ORDER_IMPLICIT. Pure.
 void require_launch_order(const std::vector<std::string>& versions);
 
-/// A note for users of a pipeline whose driver is for this version of CUDA, or "". Before 12.3 NCCL cannot
-/// order begins alone, so each collective waits for the end of the one before. Source: getImplicitOrder() in
-/// src/enqueue.cc of the same tag. Pure.
+/// A note for users of a pipeline if `driver`, the driver's version of CUDA, is below 12.3, else "": NCCL
+/// then cannot order only the starts, so each collective waits for the end of the one before. Source:
+/// getImplicitOrder() in src/enqueue.cc of the same tag. Pure.
 std::string launch_order_note(const std::string& driver);
 
 /// Chooses the GPU of this rank. Throws Error(kResources) if the rank has no GPU that ripstop can use. Not

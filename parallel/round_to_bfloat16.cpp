@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// Numbers in a buffer, which holds a block until all numbers that the block will overwrite have been read.
+// Numbers converted at a time, through a buffer, because the results overwrite the numbers.
 constexpr int64_t kBlock = 2048;
 
 }  // namespace
@@ -29,7 +29,7 @@ void widen_bfloat16(void* numbers, int64_t count) {
   auto* to = static_cast<float*>(numbers);
   const auto* from = static_cast<const std::byte*>(numbers);
   BFloat16 block[kBlock];
-  // The last block comes first: a float32 lies behind all bfloat16 numbers that are still to be read.
+  // The last block comes first, so that no float32 overwrites a bfloat16 number that is still to be read.
   for (int64_t first = (count - 1) / kBlock * kBlock; first >= 0 && count > 0; first -= kBlock) {
     const int64_t n = std::min(kBlock, count - first);
     std::memcpy(block, from + first * 2, static_cast<size_t>(n * 2));

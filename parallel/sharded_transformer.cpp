@@ -164,8 +164,8 @@ int64_t ShardedTransformer::shorten(int64_t done, int64_t micro_batches) {
   return fewer;
 }
 
-// The slot of an action. A forward gets a free slot, with the batch, which the first stage of the rank
-// loads.
+// Returns the entry of `pass.in_flight` for an action. A forward takes a free entry and puts its batch there,
+// which the first stage of the rank loads.
 ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const StepBatches& batches,
                                                             const PipelineAction& action) {
   const Stage& stage = stages_[static_cast<size_t>(action.chunk)];
@@ -184,8 +184,8 @@ ShardedTransformer::InFlight& ShardedTransformer::in_flight(Pass& pass, const St
   return *slot;
 }
 
-// Turns to the program of `micro_batches`, whose first `visit` visits have ended, and keeps it for the next
-// pass.
+// Switches to the program for this number of micro-batches, whose first `visit` visits have ended. The next
+// pass keeps the program if its sizes are the same.
 void ShardedTransformer::begin_program(int64_t micro_batches, bool training, size_t visit) {
   PipelineSizes sizes = pipeline_sizes(mesh_.sizes(), options_, micro_batches);
   sizes.backward = training;
@@ -238,8 +238,8 @@ void ShardedTransformer::enter(size_t unit) {
   each_unit(unit, [](FsdpUnit& each) { each.wait(); });
 }
 
-// Frees the weights of a unit, unless one of the next two visits uses the unit, such as the last block: only
-// the head comes between its forward and its backward.
+// Frees the weights of a unit, unless one of the next two visits uses the unit: for the last block,
+// only the head comes between forward and backward.
 void ShardedTransformer::leave() {
   visit_range_.reset();
   poll();
@@ -328,8 +328,8 @@ bool ShardedTransformer::is_shared(size_t unit) const {
   return mesh_.sizes().pipeline > 1 && config_.tie_word_embeddings && !is_frozen() && places_[unit] == 0;
 }
 
-// Adds the two gradients of a tied table, so that both holders have the same sum: after sum_replicated(),
-// whose sums may have another order on another stage. The norm counts the first holder.
+// Adds the two gradients of a tied table, so that both holders have the same sum. Comes after
+// sum_replicated(), which may add in another order on another stage. The norm counts only the first holder.
 void ShardedTransformer::sum_shared(Context& context) {
   if (mesh_.sizes().pipeline == 1 || !config_.tie_word_embeddings || is_frozen()) return;
   Communicator& axis = mesh_.pipeline();

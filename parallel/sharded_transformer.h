@@ -18,7 +18,7 @@ namespace ripstop {
 
 struct ShardingOptions {
   DType compute = DType::kBFloat16;  ///< dtype of activations and gathered weights
-  DType reduce = DType::kFloat32;    ///< dtype in which gradients are sent over the fsdp axis
+  DType reduce = DType::kFloat32;    ///< dtype in which gradients are sent over fsdp and replicate
   int64_t sequence_count = 1;        ///< the largest number of sequences in a micro-batch
   int64_t sequence_length = 0;       ///< the largest number of tokens in a sequence
   bool reshard_after_forward = true;
@@ -31,12 +31,12 @@ struct ShardingOptions {
   LoraConfig lora = {};  ///< if enabled, adapters are trained, and the model's own weights are frozen
   /// Layers of each stage of the pipeline; empty: as split_stages() cuts a model with targets in every row.
   std::vector<int64_t> stage_layers = {};
-  /// Members of PipelineSizes. Two stages on each rank need a mesh that was made for them.
+  /// Members of PipelineSizes. Two stages on each rank need a mesh made with stages_per_rank = 2.
   int64_t stages_per_rank = 1;
   double pipeline_ahead = 1;
 };
 
-/// The schedule of `micro_batches` on a mesh. A mesh without a pipeline has one stage, whatever the options.
+/// The sizes of a mesh's pipeline. A mesh without a pipeline has one stage, whatever the options.
 PipelineSizes pipeline_sizes(const MeshSizes& mesh, const ShardingOptions& options, int64_t micro_batches);
 
 /// The stages of a model on a mesh, by ShardingOptions::stage_layers. Throws like split_stages() and
@@ -50,9 +50,9 @@ struct StepBatches {
   /// Returns micro-batch `number`. Called once for each, in ascending order. The last
   /// ShardedTransformer::most_batches() batches must stay valid.
   FunctionRef<Batch(int64_t number)> load;
-  /// Called after the backward of each micro-batch but the last, with the number of micro-batches done, until
-  /// it returns true. True ends the step after shortest_step() of them, if these are fewer, else it is called
-  /// on; all ranks must return the same value.
+  /// Called after the backward of each micro-batch but the last, with the number of micro-batches done. True
+  /// shortens the step to shortest_step() micro-batches and ends the calls, or has no effect if the step is
+  /// not longer than that. All ranks must return the same value.
   FunctionRef<bool(int64_t done)> gives_up;
 };
 
@@ -108,15 +108,15 @@ class ShardedTransformer {
 
   /// Gathers the units one by one and copies the weights to `whole`: the same model with the same tensor axis
   /// and compute dtype, but pipeline and fsdp axes of 1. Every rank gets its whole slice. In stream order.
-  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather(), and as much down the tree of a
-  /// broadcast over the pipeline axis. Collective over both axes.
+  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather() does, and as much over the pipeline
+  /// axis, as broadcast() does. Collective over both axes.
   void copy_weights_to(ShardedTransformer& whole);
 
   /// Calls ripstop::prepare_attention for the forward of micro-batches of these sizes and, if `backward`, for
   /// their backward. Returns the number of plans made.
   int64_t prepare_attention(int64_t documents, int64_t longest, bool backward) const;
 
-  /// All units of this rank's stages, in the order of whole_table(), and the place of each there.
+  /// All units of this rank's stages, in the order of whole_table(), and the place of each in that table.
   std::vector<FsdpUnit>& units() { return units_; }
   const std::vector<size_t>& places() const { return places_; }
   /// The model's unit_table(), with the stages of split().
@@ -124,8 +124,8 @@ class ShardedTransformer {
   const StageSplit& split() const { return split_; }
   /// This rank's stages, by chunk.
   const std::vector<Stage>& stages() const { return stages_; }
-  /// The most micro-batches whose first forward here has begun and whose last backward here has not ended,
-  /// in a step of any length.
+  /// The most micro-batches that are between their first forward and their last backward on this rank, in a
+  /// step of any length.
   int64_t most_batches() const;
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
@@ -158,7 +158,7 @@ class ShardedTransformer {
   struct Pass {
     PipelineLinks links;
     std::vector<InFlight> in_flight = {};
-    std::vector<Batch> batches = {};  ///< the last of them
+    std::vector<Batch> batches = {};  ///< the last most_batches()
   };
   size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
@@ -193,8 +193,8 @@ class ShardedTransformer {
   void begin_gradients(Context& context, size_t unit);
   void reduce_gradients(size_t unit, bool last);
   void finish_reduction();
-  // Whether sums wait for the messages of the stages: a stage below on another rank needs the last gradient
-  // first, which would stand behind them on the link.
+  // Whether sums over replicas begin only after the stages' messages: a stage below on another rank needs the
+  // last gradient first, and the sums would hold it up on the network.
   bool sums_after_links() const { return !stages_.back().is_first && mesh_.sizes().replicate > 1; }
   void start_sum();
   void finish_oldest_sum();
@@ -219,7 +219,7 @@ class ShardedTransformer {
   std::unique_ptr<SlotPool> weight_slots_, frozen_slots_, gradient_slots_, sum_slots_;
   std::vector<FsdpUnit> units_;
 
-  /// The operations of the last pass, which the next one often has, too.
+  /// The operations of the last pass; the next pass often has the same.
   PipelineSizes program_sizes_;
   std::vector<PipelineOperation> program_;
 

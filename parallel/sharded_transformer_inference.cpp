@@ -2,7 +2,7 @@
 
 namespace ripstop {
 
-// Without a pipeline; all blocks use the same Saved.
+// Runs the layers and the head. All blocks use the same Saved.
 void ShardedTransformer::forward_only(Context& context, const Tensor& token, BlockBody block, HeadBody head) {
   RIPSTOP_CHECK(mesh_.sizes().pipeline == 1, "a pipeline scores no tokens");
   begin_program(1, /*training=*/false, /*visit=*/0);

@@ -85,7 +85,6 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
   model_.head.chunk_rows = options.head_chunk_rows;
   const int64_t tensor_count = mesh.tensor().size(), tensor_index = mesh.tensor().rank();
   const UnitSlots slots = unit_slots(whole_table_, places_, mesh, options);
-  // Register with both fsdp groups, which then need no copy into NCCL's buffers.
   memory_ = std::make_unique<GroupMemory>(
       stream.device(), ledger, slots.use,
       std::initializer_list<Communicator*>{&mesh.fsdp_gather(), &mesh.fsdp_reduce()});
@@ -173,8 +172,8 @@ void ShardedTransformer::copy_weights_to(ShardedTransformer& whole) {
   whole.stream_.wait_for(stream_);
 }
 
-// Each rank of the stage that has the unit sends one part of it to the other stages, whose fsdp groups put
-// the parts together: links between stages are slow, and carry the unit once for each group, not each rank.
+// Each rank of the stage that has the unit sends one part to the other stages, whose fsdp groups gather
+// the parts. So the slow links between stages carry the unit once for each group, not for each rank.
 void ShardedTransformer::send_to_stages(FsdpUnit& unit, int64_t holder) {
   Communicator &pipeline = mesh_.pipeline(), &gather = mesh_.fsdp_gather();
   const Tensor& whole = unit.own_shard();

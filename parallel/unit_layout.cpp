@@ -22,7 +22,7 @@ Box slice_of(const ParameterSpec& p, int64_t offset, int64_t count, int64_t inde
 }
 
 // Rows [row, row + rows) and columns [column, column + columns) of a box, counted from the box's first
-// row and column, without what lies beyond the box.
+// row and column, and clipped to the box.
 Box cut_box(const Box& slice, int64_t row, int64_t rows, int64_t column, int64_t columns) {
   rows = std::min(rows, slice.rows - row);
   columns = std::min(columns, slice.columns - column);

@@ -53,7 +53,6 @@ bool main_thread_is_in_disk_sleep() {
   return text.find(") D ") != text.npos;
 }
 
-// The name of this node, for messages.
 std::string own_host() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return "localhost";

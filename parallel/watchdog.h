@@ -69,8 +69,7 @@ class Watchdog {
   using Hung = std::function<void(const std::string& operation, double seconds)>;
   static constexpr double kSecondsToTell = 9;
 
-  /// Opens no socket and starts no thread. `seconds_to_end`: time from hearing of a failure to the end of
-  /// this process.
+  /// Opens no socket and starts no thread.
   explicit Watchdog(double seconds_to_end);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
