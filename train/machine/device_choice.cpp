@@ -60,8 +60,7 @@ int64_t free_memory_bytes(const Machine& machine) {
                   *machine.memory_limit_bytes - machine.memory_limit_used_bytes.value_or(0));
 }
 
-// The smallest of all ranks' shares, because all ranks must plan alike. On CPUs, the ranks of a node get
-// equal parts of `of_host_bytes`. Collective.
+// The smallest of all ranks' shares. On CPUs, a node's ranks share `of_host_bytes` equally. Collective.
 int64_t least_share_bytes(MpiWorld& world, const Device& device, int64_t of_host_bytes) {
   const int64_t own =
       device.kind == DeviceKind::kCuda ? gpu_share_bytes(world, device) : of_host_bytes / world.ranks_here();

@@ -8,9 +8,9 @@
 
 namespace ripstop {
 
-/// kAuto chooses a GPU if every rank has a working one, else the CPU on all ranks; then `note`, if not null,
-/// tells a rank that has a GPU why the GPU is not used. Collective for kAuto. Throws Error(kResources) for
-/// kCuda if this rank has no working GPU.
+/// Chooses this rank's device. kAuto is a GPU if every rank has a working one, else the CPU on all ranks;
+/// then `note`, if not null, tells a rank that has a GPU why the GPU is not used. Collective for kAuto.
+/// Throws Error(kResources) for kCuda if this rank has no working GPU.
 Device choose_device(DeviceChoice choice, MpiWorld& world, std::string* note = nullptr);
 
 /// Reasons not to use the ranks' GPUs (gpu_complaints), one text for each rank with reasons. Collective.

@@ -21,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// NVML renews its counters up to ten times a second, RAPL's change every millisecond.
+// The shortest measurement: NVML renews its counters up to ten times a second, RAPL every millisecond.
 constexpr double kLeastSeconds = 0.5;
 
 std::string reason_text(int error) {
   std::string text = std::generic_category().message(error);
-  // Linux 5.10 took the right from users, because power tells secrets of other processes (CVE-2020-8694).
+  // Linux 5.10 left RAPL to root, because power reveals secrets of other processes (CVE-2020-8694).
   if (error == EACCES || error == EPERM)
     text += " (root alone may read it, unless an administrator allows it)";
   return text;
@@ -114,7 +114,7 @@ int64_t EnergyMeter::number(const fs::path& path) {
   return *value;
 }
 
-// The zones that together are a node, each once: packages, and the memory beside them. "core" and "uncore"
+// The zones that add up to the node: packages, and the memory beside them. "core" and "uncore"
 // are parts of a package, "psys" is a platform with its packages, and the zones intel-rapl-mmio:N are the
 // packages by another path. AMD's processors have the same names. Source: Linux,
 // Documentation/power/powercap/powercap.rst and drivers/powercap/intel_rapl_common.c; Intel's manual as
@@ -129,7 +129,7 @@ std::vector<EnergyMeter::Counter> EnergyMeter::rapl_counters(const fs::path& pow
   for (const Io::Entry& entry : zones) {
     if (!entry.name.starts_with(kPrefix)) continue;
     const fs::path zone = powercap / entry.name;
-    const size_t colon = entry.name.find(':', kPrefix.size());  // in parts: "intel-rapl:0:1"
+    const size_t colon = entry.name.find(':', kPrefix.size());  // in names of subzones: "intel-rapl:0:1"
     std::string name = text(zone / "name");
     if (name.empty()) fail(ExitCode::kResources, "{}: is empty", (zone / "name").string());
     if (colon == std::string::npos ? !name.starts_with("package-") : name != "dram") continue;

@@ -16,7 +16,7 @@
 
 namespace ripstop {
 
-/// Joules, or watts. A number that cannot be read is NaN: so are sums with it, and JSON has null.
+/// Joules or watts. A number that cannot be read is NaN, as are sums that include it; JSON has null.
 struct Energy {
   double host = 0;  ///< processors and their memory
   double gpus = 0;
@@ -49,7 +49,7 @@ class EnergyMeter {
   /// 3B, "RAPL Interfaces", MSR_PKG_ENERGY_STATUS.
   static constexpr std::chrono::milliseconds kReadEvery{5000};
 
-  /// Throws nothing if a counter cannot be read (problem()). `io` must outlive this object. Not collective.
+  /// Does not throw if a counter cannot be read (problem()). `io` must outlive this object. Not collective.
   EnergyMeter(Io& io, const std::filesystem::path& powercap, const EnergyShare& share,
               std::chrono::milliseconds read_every = kReadEvery);
   ~EnergyMeter();
@@ -72,7 +72,7 @@ class EnergyMeter {
     std::string gpu;              ///< PCI address
     int64_t range = 0, last = 0;  ///< microjoules
   };
-  /// Counters whose sum is of use only if all can be read. Without counters after a failure.
+  /// Counters that are useful only if all can be read. A failure clears `counters`.
   struct Source {
     std::vector<Counter> counters;
     double joules = 0;
@@ -114,7 +114,7 @@ struct NodePower {
   }
 };
 
-/// The power of each node since the meters were made, in the order of the nodes' lowest ranks. If this rank
+/// Each node's mean power since the meters were made, in the order of the nodes' lowest ranks. If this rank
 /// has counters, waits until its meter is half a second old. Collective.
 std::vector<NodePower> power_of_nodes(MpiWorld& world, EnergyMeter& meter, bool has_gpus);
 

@@ -6,9 +6,9 @@
 
 namespace ripstop {
 
-/// Throws Error(kResources) on all ranks, naming the host that differs, if ranks run different builds of
-/// ripstop, or kernels for different instruction sets, because results would round differently, and
-/// collectives could hang. `where`: this rank's host. Collective.
+/// Throws Error(kResources) on all ranks, naming ranks and hosts, if they run different builds of ripstop, or
+/// kernels for different instruction sets: results would round differently, and collectives could hang.
+/// `where`: this rank's host. Collective.
 void require_equal_programs(Communicator& world, const std::string& where);
 
 /// Throws Error(kUsage) on all ranks if configs differ, naming keys, values and hosts. Call

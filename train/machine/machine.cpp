@@ -231,7 +231,7 @@ std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks,
   if (machine.cores > 0 && ranks_here * threads > machine.cores)
     found.push_back(fmt::format("{} ranks x {} threads on {} cores: they will wait for each other",
                                 ranks_here, threads, machine.cores));
-  // The smaller counts: other programs may have ended, or run for a moment only.
+  // The smaller number, because other programs may have ended, or run for a moment only.
   const double others = std::min(machine.load, static_cast<double>(machine.running - ranks_here));
   if (const auto idle = static_cast<double>(std::max<int64_t>(machine.cores - ranks_here * threads, 0));
       others > idle + 0.5)

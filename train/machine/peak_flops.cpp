@@ -37,7 +37,7 @@ constexpr DataSheet kGpus[] = {
     {"RTX 4090", 165.2, 82.6, 1008, 32},
 };
 
-// Words in the names of cut-down models and parts of a GPU, which are slower than the table says.
+// Words in the names of cut-down models, which are slower than the table says.
 constexpr std::string_view kSlower[] = {"MIG", "Laptop", "D", "Max-Q"};
 
 // Whether `words` occur in `name` as whole words: "H20" is no part of "H200".
@@ -70,8 +70,7 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Whether this node has a core for each thread of its ranks. Otherwise the ranks take CPU time from each
-// other.
+// Whether this node has a core for each thread of its ranks.
 bool has_cores_for_all(MpiWorld& world) {
   const Machine machine = read_machine();
   const double cores = std::min(static_cast<double>(machine.cores_allowed),
@@ -145,7 +144,7 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute) {
 }
 
 std::optional<double> fastest_round(std::span<const PeakRound> rounds) {
-  // The fastest round counts: other programs only slow rounds. Rounds slowed alike have a low CPU share.
+  // Other programs only slow rounds, so the fastest counts. If they slow all rounds, CPU shares are low.
   constexpr double kAlike = 1.03, kLeastShare = 0.85;
   constexpr int64_t kConfirming = 3;
   double best = std::numeric_limits<double>::infinity();

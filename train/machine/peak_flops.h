@@ -27,8 +27,8 @@ struct DataSheet {
   double memory;   ///< GB/s; the least, where cards of one name differ
   double link;  ///< GB/s each way to the other GPUs of a node: NVLink, or PCIe x16 where cards have no more
 };
-/// `name`: CUDA's device name. Null if the table has no such GPU, and for cut-down models (MIG instances,
-/// "Laptop", "D", "Max-Q"), which are slower than the full model. Pure.
+/// The data sheet of the GPU that CUDA calls `name`. Null if the table has no such GPU, and for cut-down
+/// models (MIG instances, "Laptop", "D", "Max-Q"), which are slower than the full model. Pure.
 const DataSheet* find_data_sheet(const std::string& name);
 
 /// The peak FLOP/s of this GPU for dense matrix products in `compute`; nullopt if no data sheet has it. Pure.

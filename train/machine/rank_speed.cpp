@@ -108,7 +108,7 @@ class RingMessages {
                        tensor_in(memory_, bytes_, DType::kFloat32, {bytes_ / 4}), (rank + size - 1) % size};
     return ring_.start_exchanges(stream_, {&one, 1});
   }
-  // Seconds of a round of the slowest rank: the median of some measurements, each with enough rounds for the
+  // The slowest rank's seconds for a round: the median of kRounds measurements, each long enough for the
   // clock. Equal on all ranks.
   double seconds_a_round() {
     constexpr int kFewestRounds = 2, kMostRounds = 1000;
@@ -131,8 +131,8 @@ class RingMessages {
     }
     return median(found);
   }
-  // The speed of products while a message moves, as a share of their speed without: products last for longer
-  // than the message, and what they take more is its time on the processors that compute.
+  // The speed of products while messages move, as a share of their speed alone. The products outlast the
+  // messages, so the time that they take longer is what the messages cost compute.
   double compute_share(const Device& device) {
     const double moving = seconds_a_round();
     TimedProduct product(device, device.kind == DeviceKind::kCuda ? DType::kBFloat16 : DType::kFloat32);
@@ -202,7 +202,6 @@ std::vector<RankSpeed> measure_ranks(MpiWorld& world, const Device& device) {
   speed.memory_bytes_per_second = measure_memory(all, device);
   const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
   speed.inside_bytes_per_second = measure_pairs(*all.split(node, all.rank(), "node"));
-  // The ranks with one local rank number, one of each node, form a group.
   speed.between_bytes_per_second = measure_pairs(*all.split(world.local_rank(), all.rank(), "nodes"));
   return of_all_ranks(all, speed);
 }

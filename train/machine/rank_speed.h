@@ -36,14 +36,14 @@ struct SlowRankFound {
 /// The slow ranks, in rank order. Pure.
 std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 
-/// The links between the ranks of `all` that have the same `color`, whose tensors are on `device`: they form
-/// a ring, in which every rank sends to the next and receives from the one before, all rings in step. The
-/// slowest rank's latency (of 8 bytes) and bandwidth (of 4 MiB), medians of five measurements; the mean of
-/// the compute shares. nullopt if every ring has one rank. Takes about a second on good links, and the time
-/// of about 20 messages of 4 MiB on slow ones. Collective; equal on all ranks.
+/// Measures the links between ranks of `all` with the same `color`, for tensors on `device`. These ranks form
+/// a ring, in which each sends to the next one; all rings move messages at once. Returns the slowest rank's
+/// latency (of 8 bytes) and bandwidth (of 4 MiB), medians of five measurements, and the mean of the compute
+/// shares; nullopt if every ring has one rank. Takes about a second on good links, and the time of about 20
+/// messages of 4 MiB on slow links. Collective; equal on all ranks.
 std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device);
 
-/// measure_rings() of the ranks of each node, and of the ranks with one number in their nodes, one of each
+/// measure_rings() over the ranks of each node, and over ranks with equal MpiWorld::local_rank(), one of each
 /// node. Collective.
 struct LinkRates {
   std::optional<LinkRate> inside_node, between_nodes;

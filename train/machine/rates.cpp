@@ -69,7 +69,7 @@ Rates read_rates(const std::filesystem::path& path) {
 }
 
 std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute) {
-  // Shares of the peaks that large products and streaming kernels reach.
+  // Shares of the peaks that large products, streaming kernels and links reach.
   constexpr double kOfPeak = 0.6, kOfMemory = 0.8, kOfLink = 0.7, kLatencySeconds = 20e-6;
   const std::optional<double> flops = data_sheet_flops(gpu_name, compute);
   if (!flops) return std::nullopt;

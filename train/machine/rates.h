@@ -1,4 +1,4 @@
-// The rates of a machine, from which a plan tells time: `ripstop doctor --output` writes them.
+// The rates of a machine, by which a plan computes times. `ripstop doctor --output` writes them.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -30,7 +30,7 @@ struct KernelRate {
 struct LinkRate {
   double latency_seconds = 0;
   double bytes_per_second = 0;  ///< sent, while as many are received
-  double compute_share = 1;     ///< the speed of computing while messages move, as a share of its speed else
+  double compute_share = 1;     ///< the speed of compute while messages move, as a share of its speed alone
 
   static void fields(auto& self, auto& field) {
     field("latency_seconds", self.latency_seconds);
@@ -74,12 +74,12 @@ struct Rates {
 /// One JSON document with "version", indented, with a line end.
 std::string rates_document(const Rates& rates);
 
-/// Reads a file of rates_document(). Throws Error(kInputData), with what to run, if it is damaged, of another
-/// version, or has an impossible rate.
+/// Reads a file of rates_document(). Throws Error(kInputData), whose hint says what to run, if the file is
+/// missing or damaged, of another version, or has an impossible rate.
 Rates read_rates(const std::filesystem::path& path);
 
-/// The rates of a GPU by its data sheet (a step reaches a part of them); nullopt if its name is not known or
-/// its sheet has no number for `compute`. Knows no link between nodes.
+/// The rates of a GPU: shares of its data sheet's peaks that a step may reach. nullopt if the name is unknown
+/// or the sheet has no number for `compute`. between_nodes stays unknown.
 std::optional<Rates> data_sheet_rates(const std::string& gpu_name, DType compute);
 
 }  // namespace ripstop

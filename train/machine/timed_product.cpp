@@ -11,8 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Size on a CPU: half a GFLOP and 2 MiB for each thread, enough work for full speed, few enough bytes for
-// caches.
+// The size on a CPU: for each thread half a GFLOP, enough for full speed, and 2 MiB, few enough for caches.
 constexpr int64_t kRowsOfThread = 256, kSide = 1024;
 // The size on a GPU, so that a product takes a millisecond or more even on a large GPU.
 constexpr int64_t kGpuSide = 8192;

@@ -8,12 +8,12 @@
 
 namespace ripstop {
 
-/// A product y = x w^T with a square w, large enough for a device's full speed. Owns its memory, which no
-/// other ledger counts: on a CPU 4 MiB, and 2 MiB for each thread, in float32; on a GPU 384 MiB in bfloat16;
-/// and on every device, scratch of the kernels.
+/// A product y = x w^T with a square w, large enough for a device's full speed. Owns its memory, which the
+/// caller's ledger does not count: on a CPU, in float32, 4 MiB and 2 MiB for each thread; on a GPU, in
+/// bfloat16, 384 MiB; and on every device, scratch of the kernels.
 class TimedProduct {
  public:
-  /// `compute`: the dtype of x, w and y. Computes one product, as the first makes the kernel.
+  /// `compute`: the dtype of x, w and y. Computes one product, because the first one makes the kernel.
   TimedProduct(const Device& device, DType compute);
 
   /// FLOP of one product.
