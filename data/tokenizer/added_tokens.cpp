@@ -14,7 +14,7 @@
 namespace ripstop {
 namespace {
 
-/// The letter that ends before byte `at` > 0.
+/// The letter right before byte `at` > 0.
 std::string_view letter_before(std::string_view text, size_t at) {
   const size_t begin = character_begin(text, at - 1);
   return text.substr(begin, at - begin);
@@ -114,7 +114,7 @@ void AddedTokens::split(bool normalized, bool with_special, TracedText& text) co
         begin -= letter_before(view, begin).size();
       while (token->rstrip && end < view.size() && is_white_space(code_point(letter_behind(view, end))))
         end += letter_behind(view, end).size();
-      // White space that the previous token took stays with it; a token inside that space is dropped.
+      // White space that the previous token took stays with it; an lstrip token inside the space is dropped.
       if (token->lstrip) begin = std::max(begin, done);
       take(done, begin, -1);
       take(begin, end, token->id);

@@ -18,8 +18,8 @@ struct AddedToken {
   bool lstrip = false;       ///< includes the white space before it
   bool rstrip = false;       ///< includes the white space after it
   bool normalized = false;   ///< searched for in the normalized text
-  bool special = false;
-  std::string spelling;  ///< the text searched for and decoded: `content`, or its normal form if `normalized`
+  bool special = false;      ///< found only if special tokens are wanted
+  std::string spelling;      ///< text to search for and to decode to: `content`, or its normalized form
 };
 
 /// The tokens that are found in a text before it is cut into words.
@@ -29,11 +29,11 @@ class AddedTokens {
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   const std::vector<AddedToken>& all() const { return tokens_; }
+  /// The token with this content or id; nullptr if there is none.
   const AddedToken* find(std::string_view content) const;
   const AddedToken* find(int32_t id) const;
-  /// Cuts added tokens out of the pieces of `text` that are not tokens yet. Looks only for tokens whose
-  /// AddedToken::normalized equals `normalized`. If several tokens begin at one place, the longest counts.
-  /// Special tokens stay text unless `with_special`.
+  /// Cuts tokens whose AddedToken::normalized equals `normalized` out of the text pieces of `text`. Where
+  /// several tokens begin, the longest counts. Special tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
   /// Everything that decides which tokens are found, as one text.
   std::string identity() const;

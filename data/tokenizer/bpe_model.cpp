@@ -69,10 +69,10 @@ void BpeModel::add_merges(const BpeParts& parts) {
   }
 }
 
-/// Finds out whether and where words can be cut without a change of ids: before a U+2581, if the byte before
-/// it never precedes a U+2581 inside a merged piece. No merge crosses such a place, and merges on both sides
-/// do not depend on each other. Words are not cut if a merge uses an unk token or a byte piece, whose texts
-/// differ from their spelling, or if unknown letters become nothing, so that their neighbours merge.
+/// Finds the places where a word can be cut without changing its ids: before a U+2581, unless some merged
+/// piece has the same byte before an inner U+2581. So no merge crosses a cut, and merges on one side do not
+/// depend on the other side. Words stay whole if a merge uses the unk token or a byte piece, whose texts
+/// differ from their spelling, or if unknown letters are dropped, because their neighbours then merge.
 void BpeModel::find_cuts(const BpeParts& parts) {
   const bool keeps_letters = unk_ >= 0 || (byte_fallback_ && std::ranges::find(bytes_, -1) == bytes_.end());
   can_cut_ = !ignore_merges_ && keeps_letters && find(kSpacePiece) >= 0;
@@ -149,7 +149,7 @@ void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
     const auto index = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, static_cast<uint32_t>(end), index - 1, index + 1});
   };
-  // An unk token is added late, as in `tokenizers`: byte pieces that follow its letter come before it.
+  // An unk token is held back, as in `tokenizers`: byte pieces of the letters behind it come first.
   size_t unk_end = 0;
   for (size_t at = 0, end = 0; at < word.size(); at = end) {
     end = at + sequence_bytes(word.substr(at, 4));

@@ -52,7 +52,7 @@ class BpeScratch {
 /// scratch.
 class BpeModel {
  public:
-  /// Throws Error(kInputData) if a merge uses a text that is not a piece, or if two pieces have the same id.
+  /// Throws Error(kInputData) for an empty piece, equal pieces or ids, or a merge of a text that is no piece.
   explicit BpeModel(BpeParts parts);
 
   /// The highest id + 1.

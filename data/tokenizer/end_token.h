@@ -17,11 +17,11 @@ struct EndToken {
 
 /// Looks, in this order, for eos_token in tokenizer_config.json and special_tokens_map.json, for eos_token_id
 /// in config.json, and for </s>, <|endoftext|> or <|end_of_text|>, if exactly one of them is an added token.
-/// The first one found decides, even if it is not a token of `tokenizer`. Throws Error(kInputData) for a
-/// damaged file.
+/// The first one found decides; if it is no token of `tokenizer`, the result has no id. Throws
+/// Error(kInputData) for a damaged file.
 EndToken find_end_token(const TokenizerFiles& files, const JsonTokenizer& tokenizer);
 
-/// The id of the token `name`, spelled as in the vocabulary. Searches added tokens first.
+/// The id of the token that is spelled `name`, added tokens first; nullopt if there is none.
 std::optional<int32_t> find_token(const JsonTokenizer& tokenizer, std::string_view name);
 
 }  // namespace ripstop

@@ -30,13 +30,12 @@ class JsonTokenizer {
 
   /// The highest id + 1. Ids below it may have no token.
   int64_t vocabulary_size() const { return size_; }
-  /// Identifies the tokenizer: SHA-256, 64 hex digits, of all that decides ids and texts, in a form that does
-  /// not depend on the version that saved the file.
+  /// Identifies the tokenizer: SHA-256, 64 hex digits, of all that decides ids and texts. The version of
+  /// `tokenizers` that saved the file does not change the hash.
   const std::string& sha256() const { return sha256_; }
 
-  /// The ids of `text`, which is UTF-8, without prefix() and suffix(). Throws Error(kInputData) if `text` is
-  /// not UTF-8, or if a regular expression of the tokenizer takes too many steps on it. If a token ends
-  /// inside a letter, its end_byte is the end of that letter.
+  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter gets the letter's end
+  /// as end_byte. Throws Error(kInputData) if `text` is not UTF-8, or if a regular expression takes too long.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const { return prefix_; }
@@ -47,6 +46,7 @@ class JsonTokenizer {
   /// the vocabulary.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
+  /// The id of the added token `content`; nullopt if there is none.
   std::optional<int32_t> added_token(std::string_view content) const;
   bool is_special(int32_t id) const;
   /// The token in the vocabulary's spelling: "\u0120The", "\u2581The", "<0x0A>"; empty if `id` has no token.

@@ -13,7 +13,7 @@ class ProtobufFields {
  public:
   explicit ProtobufFields(std::string_view message) : left_(message) {}
 
-  /// Returns false at the end of the message, or if it is damaged.
+  /// Moves to the next field. Returns false at the end of the message, or if it is damaged.
   bool next() {
     const auto key = varint();
     if (!key) return false;
@@ -64,7 +64,6 @@ class ProtobufFields {
     }
     return std::nullopt;
   }
-  // Returns false if the message has fewer bytes.
   bool take(uint64_t bytes) {
     if (bytes > left_.size()) return false;
     value = left_.substr(0, bytes);

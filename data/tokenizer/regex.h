@@ -19,7 +19,7 @@ class RegexScratch {
  public:
   /// A limit far above what any text takes, and far below the hours that a quadratic expression may take.
   static constexpr double kMostSeconds = 60;
-  /// From now on, all searches together may take `seconds` of processor time. Without a call: no limit.
+  /// Lets find() fail once the calling thread has used `seconds` of processor time. Without a call: no limit.
   void start(double seconds = kMostSeconds);
 
  private:
@@ -50,7 +50,7 @@ class Regex {
     size_t begin = 0, end = 0;
   };
   /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
-  /// the search takes too many steps or too much memory, or if all searches since start() take too long.
+  /// the search takes too many steps or too much memory, or if the time that start() gave is over.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

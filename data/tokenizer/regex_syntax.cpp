@@ -262,7 +262,7 @@ class Translation {
     if (take("^")) negated = !negated;
     const std::string name(left_.substr(0, left_.find('}')));
     left_.remove_prefix(std::min(left_.size(), name.size()));
-    // Without Mn and Mc: Unicode 15 moved a letter between them. Without C and Cn: each version changes them.
+    // No Mn and Mc: Unicode 15 moved a letter between them. No C and Cn: each version changes them.
     constexpr std::string_view kCategories =
         " L Lu Ll Lt Lm Lo M Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp Cc Cf Co ";
     const bool is_word = !name.empty() && std::ranges::all_of(name, [](unsigned char c) {

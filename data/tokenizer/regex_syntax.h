@@ -9,7 +9,7 @@ namespace ripstop {
 /// doc/RE, pcre2pattern(3).
 std::string pcre2_syntax(std::string_view pattern);
 
-/// White_Space as ranges of a PCRE2 class. PCRE2's own \s has U+180E, too.
+/// Unicode's White_Space as ranges of a PCRE2 class. PCRE2's own \s also matches U+180E.
 inline constexpr std::string_view kSpaceRanges =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 

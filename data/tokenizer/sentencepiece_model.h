@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Numbered as in sentencepiece_model.proto.
+/// Kinds of pieces, numbered as in sentencepiece_model.proto.
 enum class PieceKind : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
 /// A piece of the vocabulary. Its id is its index in the model.
@@ -16,7 +16,7 @@ struct ModelPiece {
   PieceKind kind = PieceKind::kNormal;
 };
 
-/// Pieces and settings of a model. sentencepiece_model.proto has the defaults, and the names in the comments.
+/// Pieces and settings of a model. Defaults, and names in comments, are from sentencepiece_model.proto.
 struct SentencePieceModel {
   static constexpr uint64_t kBpe = 2;
 
@@ -30,7 +30,7 @@ struct SentencePieceModel {
   bool escapes_spaces = true;
 };
 
-/// Reads a .model file. Does not report damage, which Tokenizer refuses. Source:
+/// Reads a .model file. Does not report damage: Tokenizer refuses a damaged file. Source:
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
 

@@ -58,13 +58,13 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
-/// Finds out whether and where texts can be cut without a change of ids. BPE merges neighbours only into
-/// pieces of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on
-/// one side do not depend on the other side. Texts are not cut if the model
+/// Finds the places where a text can be cut without changing its ids. BPE merges neighbours only into pieces
+/// of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on one
+/// side do not depend on the other side. Texts are not cut if the model
 /// - has a map of characters, which may join a letter with the space before it,
 /// - drops spaces at the ends of a text,
 /// - has no piece for the space: SentencePiece joins unknown neighbours,
-/// - has unused pieces: merges anywhere in the text decide how SentencePiece divides them again,
+/// - has unused pieces, which SentencePiece divides again by merges from anywhere in the text,
 /// - is a unigram model, whose scores are float32 sums from the start of the text.
 void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
   const SentencePieceModel model = read_sentencepiece_model(bytes);
@@ -72,7 +72,7 @@ void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
   for (const ModelPiece& piece : model.pieces) {
     has_space |= piece.text == kSpacePiece;
     has_unused |= piece.kind == PieceKind::kUnused;
-    // A piece that a user defined may have a plain space.
+    // A user-defined piece may have a plain space.
     for (size_t at = 1; at < piece.text.size(); ++at)
       if (piece.text[at] == ' ' || std::string_view(piece.text).substr(at).starts_with(kSpacePiece))
         before_inner_space_.set(
@@ -96,7 +96,7 @@ size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) con
   const size_t rest = text.size() - begin;
   if (rest <= kPartBytes) return text.size();
   if (can_cut_) {
-    // No part of one byte: it could be just the space that for_each_part() leaves out, and have no ids.
+    // A part of one byte could be just the space that for_each_part() leaves out, and would have no ids.
     for (size_t at = begin + kPartBytes; at > begin + 1; --at)
       if (is_cut(text, at)) return at;
     for (size_t at = begin + kPartBytes + 1; at <= begin + std::min(rest - 1, kLongestPartBytes); ++at)
@@ -111,8 +111,8 @@ size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) con
       "cut it into shorter ones");
 }
 
-/// Calls take(part, begin) for each part of `text` in order; the part begins at byte `begin` of `text`. The
-/// space at the start of a part is left out if the model itself puts a space before each text.
+/// Calls take(part, begin) for each part of `text` in order; the part begins at byte `begin` of `text`. If
+/// the model itself puts a space before each text, every part but the first loses the space at its start.
 template <class Take>
 void SentencePieceTokenizer::for_each_part(std::string_view text, const Take& take) const {
   for (size_t begin = 0;;) {

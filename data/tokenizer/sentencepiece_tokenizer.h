@@ -28,14 +28,14 @@ class SentencePieceTokenizer {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   int32_t unk() const { return unk_; }
   int32_t eos() const { return eos_; }
-  /// BOS.
+  /// The ids that begin an example: BOS.
   const std::vector<int32_t>& prefix() const { return prefix_; }
   /// Whether the model puts a space before each text.
   bool adds_space() const { return adds_space_; }
 
   /// See Tokenizer::encode.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before) const;
-  /// Calls take(token) for the tokens of `text` until it returns false.
+  /// Calls take(token) for the tokens of `text` until take() returns false.
   void for_each_span(std::string_view text, FunctionRef<bool(const SpannedToken&)> take) const;
   /// The text of `ids`, without control tokens and without the space before the first word. Throws
   /// Error(kInputData) for an id outside the vocabulary.

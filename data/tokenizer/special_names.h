@@ -11,9 +11,9 @@ namespace ripstop {
 /// The names of a tokenizer's special tokens. Several threads may call const members at once.
 class SpecialNames {
  public:
-  /// Takes the names of control, unknown and unused pieces of `tokenizer`; for a SentencePiece model, also of
-  /// added tokens in added_tokens.json, special_tokens_map.json and tokenizer_config.json beside it. A file
-  /// that is absent or damaged adds no name. Leaves out names shorter than 3 bytes or without punctuation.
+  /// Takes the names of all special tokens of `tokenizer` (TokenPiece); for a SentencePiece model, also the
+  /// names in added_tokens.json, special_tokens_map.json and tokenizer_config.json beside it. A file that is
+  /// absent or damaged adds no name. Leaves out names shorter than 3 bytes or without punctuation.
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.

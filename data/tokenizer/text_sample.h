@@ -16,7 +16,7 @@ class TextSample {
   void add(std::string text);
   bool empty() const { return texts_.empty(); }
   int64_t bytes() const { return bytes_; }
-  /// Moves the next line into `line`. Returns false after the last. Drops returned texts, so do not call
+  /// Stores the next line in `line`. Returns false after the last. Drops returned texts, so do not call
   /// add() later.
   bool next_line(std::string& line);
 

@@ -39,7 +39,7 @@ struct TextStep {
     kForm,         ///< brings pieces into the normal form `form`
     kLowercase,    ///< makes each letter lower case on its own
     kStrip,        ///< removes white space at the `left` and `right` end of each piece
-    kPrepend,      ///< puts `content` before each piece, as `where` says
+    kPrepend,      ///< puts `content` before pieces; `where`: all, those without it, the first if without it
     kReplace,      ///< puts `content` in place of each match of `pattern`
     kSplit,        ///< cuts pieces at the matches of `pattern`; `behavior` says what becomes of the matches
     kByteLetters,  ///< makes one letter of each byte, as GPT-2 does

@@ -37,7 +37,7 @@ class TokenDecoder {
   /// The text of tokens, valid UTF-8. Bytes that are not UTF-8 become U+FFFD. Without steps, spaces separate
   /// the tokens.
   std::string decode(std::vector<std::string> tokens) const;
-  /// The bytes of a token that comes after others.
+  /// The bytes of a token, decoded as if others came before it.
   std::string bytes(std::string token) const;
   std::string identity() const;
 

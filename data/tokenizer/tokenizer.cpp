@@ -80,13 +80,11 @@ Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
-/// Calls use(kind) with the JsonTokenizer or the SentencePieceTokenizer.
 template <class Use>
 auto Tokenizer::of_kind(const Use& use) const {
   return json_ ? use(*json_) : use(*sentencepiece_);
 }
 
-/// Loads files_.
 void Tokenizer::load(const TokenizerChoice& choice) {
   name_ = files_.path.string();
   if (model().empty()) fail(ExitCode::kInputData, "{}: the tokenizer is empty", name_);

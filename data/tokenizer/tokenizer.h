@@ -26,8 +26,8 @@ struct TokenPiece {
   bool is_special = false;  ///< BOS, EOS, unk or another id without text
 };
 
-/// Thrown for a text that cannot be encoded: it has no place to cut within 1 MiB, or a regular expression of
-/// tokenizer.json takes too many steps on it.
+/// Thrown for a text that cannot be encoded, such as one without a place to cut within 1 MiB, or one on which
+/// a regular expression of tokenizer.json takes too long.
 class LongWordError : public Error {
  public:
   using Error::Error;
@@ -38,10 +38,10 @@ class LongWordError : public Error {
 class Tokenizer {
  public:
   /// Loads the file or directory `path` (read_tokenizer_files). `choice` overrides what the files beside it
-  /// say. Throws Error(kInputData) if the file is missing, empty or damaged, has more than 64 MiB or
-  /// kLargestVocabulary pieces; for a .model also if it has no unk, BOS or EOS; and if `choice` names a token
-  /// that is not there. If the tokenizer.json in a directory is refused, loads the tokenizer.model beside it,
-  /// with a note.
+  /// say. If the tokenizer.json in a directory is refused, loads the tokenizer.model beside it, with a note.
+  /// Throws Error(kInputData) if the file is missing, empty, damaged or larger than 64 MiB, has more than
+  /// kLargestVocabulary pieces, or is a .model without unk, BOS or EOS, or if `choice` names a missing token;
+  /// Error(kUsage) if a .model is to read special tokens.
   explicit Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice = {});
   /// `model`: bytes of a .model file or of a tokenizer.json. `name`: for messages.
   Tokenizer(std::string model, const std::string& name, const TokenizerChoice& choice = {});
@@ -55,7 +55,7 @@ class Tokenizer {
   const std::string& model() const { return files_.carried.front().second; }
   /// All files that travel with the tokenizer.
   const TokenizerFiles& files() const { return files_; }
-  /// Sets TokenizerFiles::questions and carries it.
+  /// Sets TokenizerFiles::questions and, if given, stores them in the carried files.
   void carry_questions(const std::optional<TokenizerChoice>& questions);
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
   /// Notes for people: how the end token was found, what in the files is ignored, and whether a
@@ -74,16 +74,16 @@ class Tokenizer {
   bool reads_special_tokens() const { return files_.choice.reads_special_tokens.value_or(false); }
 
   /// The ids of `text`, which is UTF-8, without begin() and eos(). They equal the ids of Hugging Face's
-  /// tokenizers with add_special_tokens=False, except that special tokens such as "<s>" in `text` are encoded
-  /// as text, unless reads_special_tokens(). Returns `before` followed by the ids.
+  /// tokenizers with add_special_tokens=False, but special tokens such as "<s>" in `text` are encoded as text
+  /// unless reads_special_tokens(). Returns `before` followed by the ids.
   ///
   /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes
-  /// of memory for each byte. The ids are the same. A part ends before a space that no piece of the
-  /// vocabulary holds together with the letter before it. Only BPE without normalization is cut: other models
-  /// might give other ids. Throws LongWordError if a part would have more than 1 MiB.
+  /// of memory for each byte. The ids stay the same: a part ends before a space that no piece holds together
+  /// with the letter before it. Only for BPE without normalization; with other models, cuts might change ids.
+  /// Throws LongWordError for a part of more than 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
-  /// The ids of a space and `text`, encoded as the continuation of other text. Whether the model itself adds
-  /// a space does not change them. Returns `before` followed by the ids. Throws the errors of encode().
+  /// The ids of one space and `text`, encoded as the continuation of other text; no second space if the model
+  /// itself adds one. Returns `before` followed by the ids. Throws the errors of encode().
   std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode() for
   /// SentencePiece.
@@ -96,7 +96,7 @@ class Tokenizer {
   /// The token with `id`; its text may be a part of a letter. Throws Error(kInputData) for an id outside the
   /// vocabulary.
   TokenPiece piece(int32_t id) const;
-  /// The id of the token `name`, in the spelling of TokenPiece::name.
+  /// The id of the token with this TokenPiece::name; nullopt if there is none.
   std::optional<int32_t> id_of(std::string_view name) const;
 
  private:
@@ -120,8 +120,7 @@ class Tokenizer {
   bool adds_space_ = false;  // the tokenizer puts a space before each text
 };
 
-/// The first text that `one` and `other` encode differently, of a few that tell tokenizers of one vocabulary
-/// apart; "" if there is none.
+/// The first of a few fixed texts that `one` and `other` encode differently; "" if there is none.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
 /// Throws Error(kUsage) if no text can train a tokenizer of this size.

@@ -23,7 +23,6 @@ JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
   return reader.parse(read_plain_file(file, kMostSmallBytes, ExitCode::kInputData));
 }
 
-/// Adds the members of `choice` to `json`.
 void add_choice(const TokenizerChoice& choice, JsonReader::Json& json) {
   if (!choice.eos_token.empty()) json["eos_token"] = choice.eos_token;
   json["reads_special_tokens"] = choice.reads_special_tokens.value_or(false);
@@ -32,7 +31,6 @@ void add_choice(const TokenizerChoice& choice, JsonReader::Json& json) {
   json["chat_date"] = choice.chat_date;
 }
 
-/// Reads the choice back.
 TokenizerChoice choice_of(const JsonReader& reader, const JsonReader::Json& json) {
   TokenizerChoice choice;
   if (reader.find(json, "eos_token") != nullptr)
@@ -129,7 +127,7 @@ std::optional<TokenizerChoice> read_question_choice(const fs::path& directory) {
   const JsonReader::Json json = read_choice(reader, file);
   if (reader.find(json, "questions") == nullptr) return std::nullopt;
   TokenizerChoice choice = choice_of(reader, reader.member(json, "questions"));
-  if (!choice.chat_template) choice.chat_template = "";  // not the template of documents
+  if (!choice.chat_template) choice.chat_template = "";  // none, not the documents' template
   return choice;
 }
 

@@ -12,7 +12,7 @@ namespace ripstop {
 
 /// A SentencePiece model.
 inline constexpr const char* kSentencePieceFile = "tokenizer.model";
-/// A tokenizer of the library `tokenizers`. In a directory with both files this one is read.
+/// A tokenizer of the library `tokenizers`. tokenizer_file_name() says which of both files is read.
 inline constexpr const char* kTokenizerJsonFile = "tokenizer.json";
 /// Facts about tokenizer.json, among them the end token.
 inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
@@ -42,12 +42,12 @@ struct TokenizerChoice {
 
 /// The bytes of a tokenizer's files.
 struct TokenizerFiles {
-  std::filesystem::path path = {};  ///< the file that was read first; for a trained tokenizer, a name
+  std::filesystem::path path = {};  ///< the tokenizer's file, or the name given with its bytes
   /// Name and bytes of each file that a data set, a run, an import and an export carry. The first is
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
-  /// The reading of conversations by a model of several data sets, if the first set has none.
+  /// The choice for conversations, if a model was trained on several data sets and the first has none.
   std::optional<TokenizerChoice> questions = {};
   std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 
@@ -61,7 +61,7 @@ struct TokenizerFiles {
   std::string token_name(const char* file, const char* key) const;
 };
 
-/// Whether either tokenizer file is there. Throws Error(kStorage) if the system cannot tell.
+/// Whether `directory` has either tokenizer file. Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
 /// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,
@@ -71,10 +71,10 @@ std::string tokenizer_file_name(const std::filesystem::path& directory);
 /// The choice in kTokenizerChoiceFile of `directory`; an empty choice if the file is absent. Throws
 /// Error(kInputData) if the file is damaged.
 TokenizerChoice read_tokenizer_choice(const std::filesystem::path& directory);
-/// Reads TokenizerFiles::questions in the same way.
+/// Reads TokenizerFiles::questions in the same way; nullopt if there are none.
 std::optional<TokenizerChoice> read_question_choice(const std::filesystem::path& directory);
 
-/// Whether a data set, a run, an import or an export has a tokenizer's file of this name.
+/// Whether a file in TokenizerFiles::carried may have this name.
 bool is_tokenizer_file(std::string_view name);
 
 /// A tokenizer whose only file is `bytes`: a tokenizer.json or a SentencePiece model.

@@ -65,7 +65,7 @@ class LargeParts {
                                      path[2].substr(0, 100), kLargestVocabulary));
     if (problem.empty()) model_.vocabulary.emplace_back(path[2], value.get<int64_t>());
   }
-  /// Takes a merge: "a b", or "a" and "b" of a list.
+  /// Takes a merge "a b", or one element of a merge ["a", "b"].
   void take_merge(std::span<const std::string> path, const Json& value) {
     if (!value.is_string()) return set_problem("a merge must be a text, or a list of two");
     std::string text = value.get<std::string>();
@@ -93,7 +93,7 @@ class LargeParts {
   int64_t values_ = 0;
 };
 
-/// Reads the components, each as a list of steps.
+/// Reads all components of a tokenizer.json.
 class Components {
  public:
   Components(const JsonReader& reader, TokenizerJson& result) : reader_(reader), result_(result) {}
@@ -108,7 +108,6 @@ class Components {
   }
 
  private:
-  /// `what`: the kind of component, for messages.
   std::string type_of(const Json& json, const char* what) const {
     if (!json.is_object()) reader_.refuse("the {} is no object", what);
     return reader_.text(json, "type", 100);
@@ -195,7 +194,7 @@ class Components {
                                      .invert = invert,
                                      .behavior = behavior});
   }
-  /// Before which texts Metaspace puts its letter; nullopt: before none.
+  /// The pieces before which Metaspace puts its letter; nullopt: none.
   std::optional<TextStep::Where> prepend_scheme(const Json& json) const {
     const std::string word = reader_.find(json, "prepend_scheme") ? text(json, "prepend_scheme") : "always";
     if (word != "always" && word != "first" && word != "never")
@@ -326,7 +325,7 @@ void Components::read_metaspace(const Json& json) {
   result_.pre_tokenizer.push_back(
       {.kind = TextStep::Kind::kReplace, .pattern = {" ", std::nullopt}, .content = letter});
   if (const auto where = prepend_scheme(json)) {
-    // Here, which piece `tokenizers` takes as the first depends on how it traces changed letters.
+    // Refused: the piece that `tokenizers` takes as the first depends on how it traces changed letters.
     if (*where == TextStep::Where::kFirstUnlessThere && !result_.normalizer.empty() &&
         std::ranges::find(result_.pre_tokenizer, TextStep::Kind::kSplit, &TextStep::kind) !=
             result_.pre_tokenizer.end())

@@ -1,4 +1,3 @@
-// Reads a tokenizer.json into the parts of a JsonTokenizer.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,6 +11,7 @@
 
 namespace ripstop {
 
+/// The parts of a JsonTokenizer, as a tokenizer.json describes them.
 struct TokenizerJson {
   BpeParts model;
   std::vector<AddedToken> added;  ///< in the order of the file; `spelling` is `content`

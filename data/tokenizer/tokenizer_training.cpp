@@ -68,7 +68,6 @@ std::optional<int64_t> number_after(const std::string& text, std::string_view be
   return parse_whole_number(text.substr(begin, text.find_first_not_of("0123456789", begin) - begin));
 }
 
-/// Trains on `lines` and stores the bytes of the .model file in `model`.
 sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t vocabulary_size,
                                   std::string& model) {
   const std::unordered_map<std::string, std::string> arguments = {
@@ -99,7 +98,6 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
   return number_after(status.ToString(), "value <= ");
 }
 
-/// Throws Error(kUsage), because the text gives at most `most` pieces.
 [[noreturn]] void refuse_large(int64_t vocabulary_size, int64_t most) {
   if (most < kFewestPieces) {
     throw Error(
