@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// A set of hashes of about 10 bytes each, so that prepare stays below 32 bytes an example. With 8 million
-/// hashes std::unordered_set<uint64_t> took 44 bytes a hash, this set 9.7 (glibc, peak resident memory).
+/// A set of 64-bit hashes in about 10 bytes a hash, so that prepare stays below 32 bytes an example. With 8
+/// million hashes std::unordered_set<uint64_t> took 44 bytes a hash, this 9.7 (glibc, peak resident memory).
 ///
 /// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts, at most 15/16
 /// full. Parts grow one at a time, so that growing copies only one part.

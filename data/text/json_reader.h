@@ -25,20 +25,18 @@ std::string with_nulls_for_nan(std::string_view json);
 /// so that numbers keep all digits.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 
-/// `object`, which must not be empty, as text indented by one space a level. The last member, "hash", is
-/// "xxh3-128:" and the hash of all bytes before the comma that precedes it. JsonReader::require_seal checks
-/// the hash.
+/// `object`, which must not be empty, as text indented by one space a level, with a last member "hash":
+/// "xxh3-128:" and the hash of all bytes before the member's comma. JsonReader::require_seal checks the hash.
 std::string sealed_text(const nlohmann::ordered_json& object);
 
-/// Reads one JSON document. Throws only Error(`refusal`). `name` is the file's name, with which each message
-/// begins.
+/// Reads one JSON document. Throws only Error(`refusal`), whose message begins with the file's `name`.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
 
   JsonReader(std::string name, ExitCode refusal) : name_(std::move(name)), refusal_(refusal) {}
 
-  /// The message is "NAME: " and the formatted text, on one line.
+  /// Throws Error(`refusal`). The message is "NAME: " and the formatted text, on one line.
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     refuse_with("", format, std::forward<Args>(args)...);

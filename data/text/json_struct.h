@@ -99,7 +99,7 @@ class FieldWriter {
   }
 };
 
-/// Reads members. Refuses bad ones with the Error of `reader`.
+/// Reads the members of a JSON object. Refuses bad values with the Error of `reader`.
 class FieldReader {
  public:
   using Json = JsonReader::Json;
@@ -111,7 +111,7 @@ class FieldReader {
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
-    /// Refuses only members of another type. An absent member leaves the value unchanged. null is read as NaN
+    /// Refuses only members of a wrong type. An absent member leaves the value unchanged. null is read as NaN
     /// for a double, and as no value for an optional.
     kLenient
   };
@@ -161,7 +161,7 @@ class FieldReader {
     if (mode_ == Mode::kExact) known_.insert(key);
     return key;
   }
-  /// Call it after the last field: in mode kExact, refuses members that no call has named.
+  /// Ends the fields: in mode kExact, refuses members that no call has named.
   void end() const {
     if (mode_ != Mode::kExact || !json_.is_object()) return;
     for (const auto& [key, value] : json_.items())

@@ -16,7 +16,7 @@ class TarInput {
   TarInput(const TarInput&) = delete;
   TarInput& operator=(const TarInput&) = delete;
 
-  /// Returns false if there is no further regular file or link.
+  /// Moves to the next regular file or link. Returns false if there is none.
   bool next();
   /// If the current entry is a hard or symbolic link, the path of its target inside the archive; else empty.
   /// The path has no "." and "..", unless the link leads out of the archive.

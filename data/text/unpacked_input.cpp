@@ -22,14 +22,13 @@ constexpr size_t kUnpackedBytes = 1 << 18;
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 
-/// Source: RFC 1952.
+/// The first two bytes of a gzip file. Source: RFC 1952.
 constexpr std::array<unsigned char, 2> kMagic = {0x1f, 0x8b};
 
 bool is_named_gzip(const std::string& name) {
   return name.ends_with(".gz") || name.ends_with(".tgz");
 }
 
-/// Throws Error(kInputData) if the path cannot be opened as a file.
 Descriptor open_input(const std::filesystem::path& path, const std::string& name) {
   if (path == "-") return {posix_io(), ::dup(STDIN_FILENO)};
   std::error_code ignored;
@@ -122,7 +121,7 @@ void UnpackedInput::State::find_form() {
   form = Form::kPlain;
 }
 
-/// Returns false if there is no further gzip member.
+/// Moves to the next gzip member. Returns false if there is none.
 bool UnpackedInput::State::begin_member() {
   // Skip zeros: tapes pad files with them, and gzip accepts them.
   bool is_padded = false;
@@ -141,7 +140,6 @@ bool UnpackedInput::State::begin_member() {
   return true;
 }
 
-/// Returns the next unpacked bytes; empty at the end.
 std::string_view UnpackedInput::State::inflate_some() {
   while (in_member || begin_member()) {
     stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());

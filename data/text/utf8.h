@@ -16,8 +16,8 @@ inline constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 /// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 size_t sequence_bytes(std::string_view text);
 
-/// The index where the character of byte `at` of `text`, valid UTF-8, begins: later bytes are 10xxxxxx. The
-/// end of `text` begins a character, too.
+/// The index of the first byte of the character to which byte `at` of `text`, valid UTF-8, belongs. Returns
+/// `at` if `text` ends there.
 inline size_t character_begin(std::string_view text, size_t at) {
   while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) --at;
   return at;
@@ -45,7 +45,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 /// `text`, valid UTF-8, without the white space at its ends that Python's str.strip() removes.
 std::string_view strip(std::string_view text);
 
-/// The words of `text` between any of the `separators`.
+/// The words of `text`, none empty; any character of `separators` separates two words.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
 /// The first `most` of `names`: "a, b and 3 more"; "a, b" if there are no more.
