@@ -16,7 +16,6 @@ constexpr std::array<ChatForm, 3> each(std::string_view before, std::string_view
   return {{{before, after}, {before, after}, {before, after}}};
 }
 
-/// `style` with another name and one change.
 constexpr ChatStyle variant(ChatStyle style, std::string_view name, auto change) {
   style.name = name;
   change(style);
@@ -102,7 +101,6 @@ constexpr std::array kStyles = {
     variant(kQwen3, "qwen3-training", [](ChatStyle& style) { style.thoughts = Thoughts::kAlways; }),
 };
 
-/// SHA-256 of a template's text.
 struct KnownText {
   std::string_view sha256, name;
 };
@@ -158,7 +156,7 @@ std::string names_hint() {
   return fmt::format("--chat-template NAME says which one it is: {}", fmt::join(chat_template_names(), ", "));
 }
 
-/// The template's text in tokenizer_config.json: `chat_template`, or the one of a list that is named
+/// The template's text in tokenizer_config.json: `chat_template`, or, if this is a list, the template named
 /// "default"; "" if there is none.
 std::string text_in_config(const TokenizerFiles& files) {
   const std::string* const bytes = files.find(kTokenizerConfigFile);

@@ -20,10 +20,10 @@ enum class SystemPlace {
   kRefused,
 };
 
-/// The place of thoughts in an assistant's turn, which stand between <think> and </think>.
+/// The place of thoughts (text between <think> and </think>) in an assistant's turn.
 enum class Thoughts {
   kAsText,  ///< like any text
-  kLast,    ///< in turns behind the last question, where the last turn has a block even without thoughts
+  kLast,    ///< in turns behind the last question; the last turn has a block even without thoughts
   kAlways,  ///< a block in each turn
 };
 
@@ -38,14 +38,14 @@ struct ChatStyle {
   std::string_view begin = "";         ///< text before all messages
   std::array<ChatForm, 3> forms = {};  ///< by Role
   std::string_view prompt = "";        ///< the generation prompt
-  int64_t prompt_targets = 0;          ///< bytes at its end that are targets of conversations, too
+  int64_t prompt_targets = 0;          ///< bytes at the end of `prompt` that are targets, too
   std::string_view end_token = "";     ///< the token that ends an answer; "": the tokenizer's end token
   SystemPlace system = SystemPlace::kTurn;
   Thoughts thoughts = Thoughts::kAsText;
   bool trims = false;         ///< contents lose white space at their ends
-  bool trims_system = false;  ///< for kFirstUser: the system text does, too, before the user's text follows
+  bool trims_system = false;  ///< for kFirstUser: trims the system text alone, before the user's text follows
   bool alternates = false;    ///< user and assistant must alternate behind a leading system message
-  std::string_view preface = "";  ///< text in front of a leading system message's; {date} is the date
+  std::string_view preface = "";  ///< text before the content of a leading system message; {date} is the date
   std::optional<std::string_view> default_system = {};  ///< the system message of conversations without one
 };
 
@@ -58,9 +58,9 @@ const ChatStyle& chat_style(std::string_view name);
 /// The text of the template in chat_template.jinja, else in tokenizer_config.json; "" if there is none.
 std::string chat_template_text(const TokenizerFiles& files);
 
-/// The name of that template, which must be one of the known texts, byte by byte, or what an export of
-/// ripstop has (ChatTemplate::jinja). Throws Error(kInputData) with all names if it is not, or if there is no
-/// template.
+/// The name of the template whose text chat_template_text() returns. The text must equal a known text byte by
+/// byte, or what an export of ripstop has (ChatTemplate::jinja). Throws Error(kInputData), with all names,
+/// for another text or without one.
 std::string own_chat_template(const TokenizerFiles& files);
 
 }  // namespace ripstop

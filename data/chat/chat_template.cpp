@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-/// A text of a ChatStyle with its names replaced.
+/// `text` of a ChatStyle with names such as {bos} replaced by their values.
 std::string filled(std::string_view text,
                    std::initializer_list<std::pair<std::string_view, std::string_view>> names) {
   std::string result(text);
@@ -34,7 +34,6 @@ struct Thought {
   std::string_view reasoning, answer;
 };
 
-/// Divides `content` at its tags.
 Thought thought_of(std::string_view content) {
   constexpr std::string_view kOpen = "<think>", kClose = "</think>";
   const size_t close = content.find(kClose);
@@ -76,7 +75,7 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer)
   }
 }
 
-/// The templates of the table check exactly this, in this order.
+/// Makes the checks of the templates in the table, in their order.
 void ChatTemplate::check_roles(const Conversation& messages) const {
   const bool refuses_all = style_->system == SystemPlace::kRefused;
   const size_t first = has_system(messages) && !refuses_all ? 1 : 0;
@@ -96,11 +95,11 @@ bool ChatTemplate::is_sequential(const Conversation& messages) const {
          (style_->system != SystemPlace::kLastUser || !has_system(messages));
 }
 
-/// For each message whether it is rendered with its thoughts.
+/// Whether each message is rendered with its thoughts.
 std::vector<bool> ChatTemplate::shows_thoughts(const Conversation& messages) const {
   std::vector<bool> shows(messages.size(), style_->thoughts == Thoughts::kAlways);
   if (style_->thoughts != Thoughts::kLast || messages.empty()) return shows;
-  // Answers of tools are texts of a user's turn, but no questions.
+  // A tool's answer stands in a user's turn, but is no question.
   const auto is_question = [](const Message& message) {
     return message.role == Role::kUser &&
            !(message.content.starts_with("<tool_response>") && message.content.ends_with("</tool_response>"));

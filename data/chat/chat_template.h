@@ -18,7 +18,7 @@ inline constexpr const char* kDefaultChatDate = "26 Jul 2024";
 struct RenderedTurn {
   int64_t begin = 0, end = 0;            ///< all of the turn; equal if the message is left out or moved
   int64_t text_begin = 0, text_end = 0;  ///< the message's content
-  int64_t trimmed = 0;                   ///< bytes that the content lost at its begin
+  int64_t trimmed = 0;                   ///< bytes that the content lost at its start
 };
 
 struct RenderedChat {
@@ -35,19 +35,19 @@ class ChatTemplate {
   explicit ChatTemplate(const Tokenizer& tokenizer);
 
   const std::string& name() const { return name_; }
-  /// Bytes at the end of the generation prompt that are targets of conversations.
+  /// ChatStyle::prompt_targets.
   int64_t prompt_targets() const { return style_->prompt_targets; }
-  /// Whether the text has a date.
+  /// Whether rendered texts have a date.
   bool has_date() const { return !preface_.empty(); }
   /// Whether a message is rendered the same way whatever follows it.
   bool is_sequential(const Conversation& messages) const;
   /// The generation prompt, which stands before an answer; "" if there is none.
   std::string_view prompt() const { return style_->prompt; }
-  /// `prompts`: whether the generation prompt follows the messages. Throws ConversationError if the template
-  /// refuses the roles.
+  /// Renders `messages`, followed by the generation prompt if `prompts`. Throws ConversationError if the
+  /// template refuses the roles.
   RenderedChat render(const Conversation& messages, bool prompts) const;
-  /// A text of Jinja, for chat_template.jinja, by which apply_chat_template of transformers writes the same
-  /// texts, and refuses the same roles.
+  /// The template in Jinja, for chat_template.jinja: with it, apply_chat_template of transformers writes the
+  /// same texts, and refuses the same roles.
   std::string jinja() const;
 
  private:

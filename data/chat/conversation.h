@@ -33,12 +33,12 @@ inline void end_with_answer(Conversation& turns) {
 struct EncodedTurn {
   Role role = Role::kUser;
   int64_t begin = 0, end = 0;            ///< all of the turn, its header and end included
-  int64_t target_begin = 0;              ///< behind its generation prompt; `end` if it has no target
-  int64_t text_begin = 0, text_end = 0;  ///< a user's tokens of nothing but its content
+  int64_t target_begin = 0;              ///< the first target; `end` if there is none
+  int64_t text_begin = 0, text_end = 0;  ///< the tokens that lie inside the message's content
 };
 
 struct EncodedConversation {
-  std::vector<int32_t> tokens;     ///< begin tokens included
+  std::vector<int32_t> tokens;     ///< with the begin token, if the template writes one
   std::vector<EncodedTurn> turns;  ///< in the order of the messages
   std::string why_only_last;       ///< why only the last assistant's turn may have targets; "" if all may
 };

@@ -23,7 +23,7 @@ constexpr auto kRolesByName =
                                                       {"gpt", Role::kAssistant},
                                                       {"chatgpt", Role::kAssistant},
                                                       {"model", Role::kAssistant}});
-// Roles and members of other things than text; the members count unless they are null or empty.
+// Roles and members for things other than text.
 constexpr auto kToolRoles =
     std::to_array<std::string_view>({"tool", "tools", "function", "function_call", "function_response",
                                      "observation", "ipython", "environment", "tool_call", "tool_response"});
@@ -34,7 +34,7 @@ constexpr auto kToolMembers =
 constexpr const char* kExampleOfTurns =
     R"(as in {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]})";
 
-/// The first of kToolMembers that says something; "" if none does.
+/// The first of kToolMembers that is not null, empty or false; "" if there is none.
 std::string tool_member(const Json& object) {
   for (const std::string_view name : kToolMembers) {
     const auto found = object.find(std::string(name));
@@ -49,7 +49,7 @@ const Json& one_member(const JsonReader& reader, const Json& object, const char*
                                                           : reader.member(object, other);
 }
 
-/// The text of `content`. Names a part that is no text in `not_text`.
+/// The text of `content`. Stores the first part that is not text in `not_text`.
 std::string text_of_content(const JsonReader& reader, const Json& content, std::string& not_text) {
   if (content.is_string()) return content;
   if (content.is_null()) return "";
@@ -71,7 +71,7 @@ std::string text_of_content(const JsonReader& reader, const Json& content, std::
   return text;
 }
 
-/// Whether the turn counts by its weight.
+/// Whether the turn's weight is 1 or absent. Refuses a weight other than 0 and 1.
 bool counts(const JsonReader& reader, const Json& turn) {
   const Json* weight = reader.find(turn, "weight");
   if (weight == nullptr) return true;

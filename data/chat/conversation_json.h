@@ -8,24 +8,24 @@
 
 namespace ripstop {
 
-/// A conversation of a JSON object.
+/// A conversation read from a JSON object.
 struct ReadConversation {
   Conversation turns;
   bool is_joined = false;  ///< a prompt and its completion are texts, joined without a template
-  /// The first part that is no text, such as "tool_calls", and is missing in `turns`; "" if there is none.
+  /// The first part that is not text, such as "tool_calls"; `turns` leaves it out. "" if there is none.
   std::string not_text;
 };
 
 /// Reads `messages`, else `conversations`, else `prompt` with `completion`: lists of turns, or two texts. A
 /// turn has `role` and `content`, or `from` and `value`; a content is a text, null (empty) or a list of
-/// parts. Only turns of a `completion` count; in other lists, turns without `weight` 0. `object` must be
-/// kept down to level kConversationLevels. Throws by `reader`.
+/// parts. Turns count, except turns with `weight` 0 and turns of a `prompt`. Throws the Error of `reader`.
+/// Parse `object` with kConversationLevels as `kept_levels`, or more.
 ReadConversation read_conversation(const JsonReader& reader, const JsonReader::Json& object);
 inline constexpr int kConversationLevels = 5;
 
-/// Reads a conversation up to an answer that is to be written: as read_conversation(), where `completion` may
-/// be absent, without the turns of the assistant at its end. Throws by `reader`, also for parts that are no
-/// text, and if no turn of the user is the last.
+/// Reads a conversation whose next answer a model will write. Differs from read_conversation(): `completion`
+/// may be absent, and turns of the assistant at the end are dropped. Throws the Error of `reader`, also for
+/// parts that are not text, and if the last turn left is not the user's.
 ReadConversation read_question(const JsonReader& reader, JsonReader::Json object);
 
 /// A JSON list of objects with `role`, `content` and, for a turn of the assistant that does not count,
@@ -34,7 +34,7 @@ std::string text_of_conversation(const Conversation& conversation);
 /// The inverse of text_of_conversation().
 Conversation conversation_of_text(const JsonReader& reader, std::string_view text);
 
-/// Whether an object with these keys holds a conversation.
+/// Whether `object` has `messages`, `conversations`, or `prompt` with `completion`.
 bool has_conversation(const JsonReader::Json& object);
 
 }  // namespace ripstop

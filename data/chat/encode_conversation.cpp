@@ -8,8 +8,8 @@
 namespace ripstop {
 namespace {
 
-/// The byte of `text` at which the targets of message `i` begin; nullopt if the message, or one before it, is
-/// shown there in another way than when it was the last.
+/// The byte of chat.text at which the targets of message `i` begin; nullopt if its turn does not begin with
+/// the generation prompt, or if later messages change how this message or an earlier one is rendered.
 std::optional<int64_t> target_byte(const ChatTemplate& chat_template, const Conversation& messages, size_t i,
                                    const RenderedChat& chat) {
   const std::string& text = chat.text;
@@ -60,7 +60,7 @@ EncodedConversation encode_conversation(const ChatTemplate& chat_template, const
     to.text_begin = first_token_from(spans, turn.text_begin);
     to.text_end = std::max(to.text_begin, tokens_up_to(spans, turn.text_end));
     if (to.role != Role::kAssistant) continue;
-    // Once one answer has no known targets, the others but the last have none, either.
+    // Once the targets of one answer are unknown, only the last answer may have targets.
     std::optional<int64_t> targets;
     if (encoded.why_only_last.empty() || i == last_answer)
       targets = target_byte(chat_template, messages, i, chat);
