@@ -13,25 +13,25 @@ namespace ripstop {
 
 struct DocumentLine {
   std::string line;      ///< the text as it was read
-  std::string document;  ///< the field `document`, "" for null; or JSON for read_question()
+  std::string document;  ///< the field `document`, "" for null; for a question, JSON for read_question()
   bool is_question = false;
 
   bool operator==(const DocumentLine&) const = default;
 };
 
-/// The reading of lines for a model that was trained on conversations: as read_question() does.
+/// Settings to read lines as questions, for a model that was trained on conversations.
 struct Questions {
-  const ChatTemplate* chat = nullptr;  ///< borrowed; null: the model knows texts of `prompt` alone
+  const ChatTemplate* chat = nullptr;  ///< borrowed; null: a question is a text `prompt`, not turns
   bool takes_documents = true;         ///< whether a `document` is a question, too: a turn of the user
 };
 
-/// The next object of `lines`; nullopt at the end. Skips blank lines. Throws Error(kInputData) with file and
-/// line if a line is no JSON object with a string or null as `document`, or, with `questions`, with a
-/// conversation that the chat template takes. If the field is absent, the message lists the other fields.
+/// The next object of `lines`; nullopt at the end. Skips blank lines. A line must be a JSON object with a
+/// string or null as `document`, or, with `questions`, with a conversation that the chat template accepts.
+/// Throws Error(kInputData) with file and line for other lines; the message lists the fields if none fits.
 std::optional<DocumentLine> next_document(TextLines& lines, const Questions* questions = nullptr);
 
 /// Whether the file is one document of plain text: its name ends with .txt, .text or .md, perhaps with .gz
-/// behind, and its first character is no {. Throws Error(kInputData) like TextLines.
+/// behind, and its text does not begin with {. Throws Error(kInputData) like TextLines.
 bool is_plain_text(const std::filesystem::path& path);
 
 /// All of `lines` as one document. Throws Error(kInputData) if the text is longer than 64 MiB.
@@ -60,9 +60,9 @@ class SummaryFile {
   SummaryFile& operator=(const SummaryFile&) = delete;
 
   void append(const std::string& line);
-  /// Syncs the file and gives it its name. No append() may follow. If `replace` is false and another process
-  /// has made a non-empty `path` meanwhile, the name is PATH.2, PATH.3 or so on, and Error(kUsage) says so.
-  /// If renaming fails, the file stays in PATH.partial-PID.
+  /// Syncs the file and moves it to `path`. No append() may follow. If `replace` is false and another process
+  /// has made a non-empty `path` meanwhile, moves the file to PATH.2, PATH.3 or so on, and throws
+  /// Error(kUsage) with that name. If renaming fails, the file stays in PATH.partial-PID.
   void finish();
 
  private:

@@ -9,8 +9,7 @@
 namespace ripstop {
 namespace {
 
-// A call with prompts has a multiple of this number of rows. Rows that fill up the call form a document,
-// which must fit into a cache slot.
+// kRowStep, or the context if smaller: rows that fill up a call form a document, which must fit into a slot.
 int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }

@@ -35,8 +35,8 @@ struct InferenceOptions {
 
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
   /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: number of the tokenizer's
-  /// pieces; with end tokens >= `pieces`, all_logits is set, to ban the other ids >= `pieces`. Throws
-  /// Error(kUsage) if the new tokens leave no room for a prompt, and like require_end_tokens.
+  /// pieces; an end token >= `pieces` sets all_logits, to ban the other ids >= `pieces`. Throws Error(kUsage)
+  /// if the new tokens leave no room for a prompt, and the errors of require_end_tokens().
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings, int64_t pieces = INT64_MAX);
 };

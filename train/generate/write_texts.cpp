@@ -25,7 +25,7 @@ EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_
 
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest) {
   const int64_t surplus = std::max<int64_t>(std::ssize(prompt.tokens) - longest, 0);
-  // One conversation too long for a context must not end an evaluation: its end stays.
+  // A conversation too long for the context must not end an evaluation, so it keeps only its end.
   if (prompt.is_conversation && surplus > prompt.separator_begin - prompt.begin_tokens)
     prompt.begin_tokens = 0, prompt.separator_begin = surplus;
   const int64_t document = prompt.separator_begin - prompt.begin_tokens;
@@ -86,7 +86,7 @@ void write_texts(InferenceModel& model, const Tokenizer& tokenizer, const Genera
       {.best = [&](std::span<const SlotTokens> items) { return model.best(items, options.ids); },
        .logits = [&](std::span<const SlotTokens> items) { return model.logits(items); }},
       [&](const Continuation& continuation) {
-        // The model writes a space after the separator.
+        // Trims the space that the model writes after the separator.
         const std::string text = trimmed(tokenizer.decode(continuation.tokens), " \t\r\n");
         take({text, cut_tokens.front(), !continuation.ended});
         cut_tokens.pop_front();

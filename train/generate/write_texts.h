@@ -13,21 +13,21 @@
 
 namespace ripstop {
 
-/// Reads the prompt of `example`: what stands before its last span. A conversation of more than `longest`
-/// tokens loses its oldest turns (keep_prompt). Any thread may call. Throws Error(kInputData) if the file is
-/// damaged.
+/// Reads the prompt of `example`: the tokens before its last target span. A prompt of a conversation that is
+/// longer than `longest` tokens loses its oldest turns (keep_prompt). Any thread may call. Throws
+/// Error(kInputData) if the file is damaged.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
-/// `longest` tokens. The prompt's begin tokens and separator always stay; in a conversation, its end. Returns
-/// the number of removed tokens. Throws Error(kUsage) if begin tokens and separator alone exceed `longest`.
+/// `longest` tokens. The prompt's begin tokens and separator stay; of a conversation, only the end must stay.
+/// Returns the number of removed tokens. Throws Error(kUsage) if the tokens that must stay exceed `longest`.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
-/// Throws the error of cut_document() if `longest` tokens have no room for a prompt of the data set without
-/// its document, which is as long in all pairs. Conversations fit into one token.
+/// Throws the error of cut_document() if a prompt of the data set, without its document, is longer than
+/// `longest` tokens. This length is equal in all pairs. Conversations can be cut to one token.
 void require_room(const TokenDataset& dataset, int64_t longest);
 
-/// The number of prompts among the first `examples` that cut_document would cut. Reads no token.
+/// The number of prompts among the first `examples` that are longer than `longest` tokens. Reads no token.
 int64_t count_cut_documents(const TokenDataset& dataset, int64_t examples, int64_t longest);
 
 struct DocumentPrompt {
@@ -41,7 +41,7 @@ using NextDocumentPrompt = FunctionRef<std::optional<DocumentPrompt>()>;
 /// The text after a prompt.
 struct WrittenText {
   std::string text;        ///< the text without white space at its ends
-  int64_t cut_tokens = 0;  ///< tokens that older turns lost, and that cut_document removed
+  int64_t cut_tokens = 0;  ///< tokens of dropped turns, and tokens that cut_document() removed
   bool at_limit = false;   ///< no end token was generated (Continuation::ended)
 };
 
