@@ -24,8 +24,8 @@ struct LossSoFar {
   LossSum sum;            ///< if sum.stop_requests is above 0, a stop request ended the computation early
 };
 
-/// `options` with one epoch, no shuffling, and the smallest steps, because a stop request waits for the end
-/// of a step.
+/// `options` with one epoch, no shuffling, the default `open_sequences`, and the smallest steps, because a
+/// stop request waits for the end of a step.
 BatchLoaderOptions once_through(BatchLoaderOptions options);
 
 /// Adds to `begin` the loss of all later sequences of `dataset`, packed by once_through(options). Every

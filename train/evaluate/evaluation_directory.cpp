@@ -59,8 +59,8 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// The contents of settings.json, {} if damaged; nullopt if the file is absent. If "weights" is missing,
-// another program made the file.
+// The contents of settings.json: {} if the file is damaged, nullopt if it is absent. If "weights" is missing,
+// ripstop evaluate did not write the file.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;

@@ -15,7 +15,7 @@ namespace ripstop {
 /// The settings that decide the results of an evaluation.
 struct EvaluationSettings {
   int64_t step = 0;      ///< the step of the checkpoint
-  std::string split;     ///< "test"
+  std::string split;     ///< such as "test"
   int64_t examples = 0;  ///< number of examples evaluated, from the start of the split
   std::string weights;   ///< a hash of the weights
   std::string data;      ///< content hash of the split's file
@@ -48,7 +48,7 @@ class EvaluationClaim {
   EvaluationClaim& operator=(const EvaluationClaim&) = delete;
 
  private:
-  std::filesystem::path partial_;  ///< made by make_partial_directory for scores.json
+  std::filesystem::path partial_;  ///< claims the directory (make_partial_directory)
 };
 
 struct FoundPredictions {

@@ -113,7 +113,7 @@ void repair_verb(std::string& word) {
   }
 }
 
-// Removes -ed and -ing only after a vowel: not in "sing" and "bed".
+// Removes -ed and -ing only if the rest has a vowel: not from "sing" and "bed".
 void remove_verb_ending(std::string& word) {
   if (word.ends_with("ied")) {
     replace_end(word, 3, word.size() == 4 ? "ie" : "i");

@@ -26,7 +26,7 @@ struct Prediction {
 class PredictionFile {
  public:
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,
-  /// changed or out of order, and all later lines. If a removed line is not torn, keeps a copy as
+  /// changed or out of order, and all later lines. If a removed line is not torn, keeps a copy of the file as
   /// predictions.jsonl.damaged. If the file has other hard links, replaces it by a copy, so that appended
   /// lines do not appear under the other names. Make an EvaluationClaim first, which checks the settings.
   explicit PredictionFile(const std::filesystem::path& directory);
@@ -48,8 +48,8 @@ class PredictionFile {
   std::optional<AppendFile> file_;
 };
 
-/// The first `most` predictions that PredictionFile would keep, or that lack only the last line end; empty if
-/// the file is absent. Reads no more of the file than their lines, and does not change it.
+/// The first `most` predictions that PredictionFile would keep; the last line may lack its line end. Empty if
+/// the file is absent. Reads no more of the file than these lines, and does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most = SIZE_MAX);
 
 }  // namespace ripstop

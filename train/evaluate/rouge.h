@@ -46,7 +46,7 @@ RougeScores rouge(std::string_view reference, std::string_view candidate, bool s
 /// Means over examples. Equal calls of add() in the same order give the same bits.
 class RougeMean {
  public:
-  /// `weight`: how much they count in the mean.
+  /// `weight`: the weight of `scores` in the mean.
   void add(const RougeScores& scores, double weight = 1);
   int64_t examples() const { return examples_; }
   /// The means; all zero if add() was never called.

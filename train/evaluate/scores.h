@@ -13,7 +13,7 @@
 
 namespace ripstop {
 
-/// Numbers of documents that lost their end because they did not fit into the context.
+/// Numbers of documents, turns and references that were cut to fit into the context.
 struct CutCounts {
   /// Documents that, with their reference, are longer than the context.
   int64_t loss_documents = 0;
@@ -37,8 +37,8 @@ struct EvaluationScores {
   int64_t step = 0;        ///< the step of the checkpoint
   std::string checkpoint;  ///< the checkpoint's directory
   std::string split;
-  std::string data = {};                    ///< the data set, if the run was trained on several
-  std::vector<std::string> data_sets = {};  ///< all of them
+  std::string data = {};                    ///< the directory of the split's data set
+  std::vector<std::string> data_sets = {};  ///< data sets of the run; empty if it has one
   int64_t examples = 0;
   int64_t split_examples = 0;  ///< number of all examples of the split
   LossSum loss = {};
@@ -51,8 +51,7 @@ struct EvaluationScores {
   double mean_loss() const;
 };
 
-/// Adds ROUGE and signs of degenerate texts of `predictions` to `scores`. Returns the text of scores.jsonl,
-/// with ROUGE and signs of each prediction.
+/// Adds ROUGE and signs of degenerate texts of `predictions` to `scores`. Returns the text of scores.jsonl.
 std::string score_predictions(std::span<const Prediction> predictions, EvaluationScores& scores);
 
 /// The text of scores.json and of evaluate --json, with a line end. Scripts rely on its keys. A number that
