@@ -30,7 +30,7 @@ std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   return FileIdentity(status.st_dev, status.st_ino);
 }
 
-/// Lists the files below a directory: data files in `read`; the rest in `other`, with a reason for each.
+/// Lists the files below a directory: data files in `read`, files to pass over in `other`.
 class FilesBelow {
  public:
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
@@ -138,9 +138,9 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     files.push_back(path);
 }
 
-/// The kind that the first object of a JSONL file tells: kMessages for a conversation, kText for a "text",
-/// unless it has a document or a summary. Skips lines that are not UTF-8. Returns kJsonl for a damaged line,
-/// which read_lines() refuses.
+/// The kind of a JSONL file, by its first object: kJsonl if it has a document or a summary, kMessages if it
+/// has a conversation, kText if it has a "text", else kJsonl. Skips lines that are not UTF-8. Returns kJsonl
+/// for a damaged line, which read_lines() refuses.
 SourceKind kind_of_first_line(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
@@ -217,7 +217,6 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {
     SourceKind kind = kind_of_name(file);
-    // The name of a JSONL file does not tell whether it has pairs, running text or conversations.
     if (kind == SourceKind::kJsonl) kind = kind_of_first_line(file, source);
     if (kind == SourceKind::kAuto) {
       throw Error(ExitCode::kUsage, fmt::format("{}: cannot tell what this is by its name", file.string()),
@@ -234,8 +233,8 @@ SourceKind common_kind(const std::vector<std::filesystem::path>& files, const Co
   return common;
 }
 
-/// Keeps one name of each file in source.inputs, if possible not a link, because a second name would only
-/// give duplicate examples. Throws Error(kUsage) if the user gave a name that would be dropped.
+/// Keeps one name of each file in source.inputs, preferably not a link, because a second name would only give
+/// duplicate examples. Throws Error(kUsage) instead of dropping a name that the user gave.
 void drop_second_names(CorpusSource& source) {
   std::set<FileIdentity> seen;
   std::vector<std::filesystem::path>& files = source.inputs;
@@ -343,7 +342,7 @@ CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, c
     read_synthetic(source, progress, sink);
     return {};
   }
-  // Watch few files only: stat() of 200,000 .summary files, twice, takes minutes on a network file system.
+  // Watch for changes only in few files: stat() of 200,000, twice, takes minutes on a network file system.
   const bool watch = progress_unit(source) == "byte";
   std::vector<FileStamp> before;
   progress = {};

@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, 6> kWords<SourceKind> = {"auto", "
 /// A file of the input that is not read.
 struct PassedOver {
   std::filesystem::path path;
-  std::string why = {};  ///< a reason, such as "hidden"; empty: no file with this name is read
+  std::string why = {};  ///< such as "hidden"; empty: the source does not read files with such names
 };
 
 /// The corpus that prepare reads.
@@ -45,9 +45,9 @@ struct CorpusSource {
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
-  /// Files below `inputs` that a source of this kind does not read; set by resolve_source().
+  /// Files below `inputs` that are not read. Set by resolve_source().
   std::vector<PassedOver> passed_over;
-  /// The inputs as the user gave them, which named_split() needs. Set by resolve_source().
+  /// The inputs as the user gave them, for named_split(). Set by resolve_source().
   std::vector<std::filesystem::path> given;
 };
 
@@ -59,8 +59,8 @@ struct CorpusExample {
   std::string summary;        ///< empty for running text and conversations
   Conversation conversation;  ///< empty for other kinds
   bool is_joined = false;     ///< ReadConversation::is_joined
-  std::string not_text;       ///< ReadConversation::not_text; then the conversation is not complete
-  std::string file;           ///< for messages; "" for synthetic
+  std::string not_text;       ///< ReadConversation::not_text; if not empty, the conversation is incomplete
+  std::string file;           ///< path for error messages; "" for synthetic
   int64_t line = 0;           ///< line number in `file`, from 1; 0 for xsum and synthetic
   bool invalid_utf8 = false;  ///< the example is not UTF-8; then document and summary are empty
 };

@@ -137,7 +137,6 @@ void read_json(LineInput& lines, const CorpusExample& start, const CorpusSource&
   }
 }
 
-/// Reads a plain text file as one example, or as several if it is long.
 void read_plain(LineInput& lines, const CorpusExample& start, const CorpusSource& source,
                 const ExampleSink& sink, const std::function<void()>& moved) {
   CorpusExample example = start;

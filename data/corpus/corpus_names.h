@@ -31,12 +31,12 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 /// The split that the file name or a folder of `path` tells; nullopt if none does. The first rule that fits
 /// decides:
 /// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
-///   eval, trn or tst as the first or last word; testing, evaluation or development as the only word. Each
-///   may have "set", "data", "split" or "files" after it.
+///   devel, eval, trn or tst as the first or last word; testing, evaluation or development as the only word.
+///   Each may have "set", "data", "split" or "files" after it.
 /// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
 /// - The innermost folder whose whole name is a split word, from the file up to the directory in `inputs`
 ///   (--input) that holds it; only the file's own folder if the file itself is an input. With a single input,
-///   the topmost of the folders looked at does not count.
+///   the topmost of these folders does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(); train if the path tells no split.
@@ -49,9 +49,9 @@ std::string describe_splits(const CorpusSource& source);
 /// One note for each split that has files of source.inputs, and one for the files whose names tell no split.
 std::vector<std::string> notes_on_splits(const CorpusSource& source);
 
-/// Why a file below a directory is not read, though a source reads its extension: it is hidden (.NAME, or in
-/// a folder __NAME), or it is about data, models or software (dataset_infos.json, README.txt). "" if there is
-/// no such reason. `path` is relative to the directory.
+/// Why a file below a directory is not read although its extension is: "hidden" (.NAME, or in a folder
+/// __NAME), or "no data" (about data, models or software: dataset_infos.json, README.txt). "" if there is no
+/// such reason. `path` is relative to the directory.
 std::string why_no_data(const std::filesystem::path& path);
 
 /// Text for messages about the first few of `files`: "a.csv (a CSV file), notes.md and 2 more".

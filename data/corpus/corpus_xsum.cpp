@@ -134,11 +134,11 @@ void parse_article(std::string_view bytes, CorpusExample& example) {
   example.document = strip(parts[8]);
 }
 
-/// Takes an article: the name of its file, its place for messages, and a function that returns its content.
+/// Takes an article: its file name, its path for error messages, and a function that returns its content.
 using TakeArticle = std::function<void(const std::string& file_name, const std::string& file,
                                        const std::function<std::string()>&)>;
 
-/// The links of an archive: the path of each, and the path to which it leads.
+/// The links of an archive: path of the link, path of its target.
 using Links = std::map<std::string, std::string>;
 
 /// The path of the file to which `path` leads over at most 40 links, as many as the system follows.
