@@ -32,8 +32,8 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   return options;
 }
 
-/// Number of batches that each rank reads in a step. Every batch has collectives, so all ranks read equally
-/// many; some batches may be empty.
+/// Batches of each rank in a step. Every batch has collectives, so all ranks read equally many; some batches
+/// may be empty.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
@@ -54,7 +54,7 @@ std::vector<SequenceReader> readers_of(DataSets datasets, const BatchLoaderOptio
   return readers;
 }
 
-/// `shares` in whole numbers, so that draws do not depend on how a sum of shares is rounded.
+/// `shares` times 2^50 as integers, so that draws do not depend on the rounding of a sum of shares.
 std::vector<int64_t> chances_of(const std::vector<double>& shares) {
   std::vector<int64_t> chances;
   for (const double share : shares) chances.push_back(std::llround(std::ldexp(share, 50)));
@@ -70,7 +70,6 @@ struct PlannedSequence {
 /// Decides which sequences belong to each step. All ranks decide the same.
 class StepPlanner {
  public:
-  /// Throws Error(kInputData) for a `start` beyond the end of its epoch.
   StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
               const DataCursor& start);
 
@@ -120,14 +119,13 @@ StepPlanner::StepPlanner(std::span<const SequenceReader> readers, const BatchLoa
   begin_epoch();
 }
 
-/// Throws unless `at` is inside an epoch of `sequences` sequences.
 void StepPlanner::require_inside(size_t set, const SetCursor& at, int64_t sequences) const {
   if (at.epoch < 0 || at.sequence < 0 || at.sequence >= sequences)
     fail(ExitCode::kInputData, "{}: epoch {} has {} sequences, the run wants to go on at sequence {}",
          readers_[set].dataset().path().string(), at.epoch, sequences, at.sequence);
 }
 
-/// Without weights: moves all sets to the begin of the cursor's epoch.
+/// Without weights: moves all sets to the beginning of the cursor's epoch.
 void StepPlanner::move_to_epoch() {
   for (SetCursor& at : set_at_) at = {at_.epoch, 0, at.tokens};
 }
@@ -151,7 +149,7 @@ size_t StepPlanner::next_set() const {
 }
 
 PlannedSequence StepPlanner::take_sequence() {
-  // The plan of an epoch is made for its first sequence, because the run may end before it.
+  // Plan an epoch only when its first sequence is taken: the run may end before.
   if (!has_weights() && plans_[0].epoch() != at_.epoch) begin_epoch();
   const size_t set = next_set();
   SetCursor& at = set_at_[set];
@@ -247,8 +245,8 @@ class ReadAheadQueue {
   bool stopped_ = false;
 };
 
-/// Calls body(sequence) for each sequence of batch `number` of `data_rank`; it may be empty. `sequences`: all
-/// sequences of the step, which the data ranks take in turn.
+/// Calls body(sequence) for each sequence, some perhaps empty, of batch `number` of `data_rank`. `sequences`:
+/// all sequences of the step, which the data ranks take in turn.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<PlannedSequence>& sequences,
                    int64_t number, int64_t data_rank, Body body) {
@@ -379,7 +377,6 @@ std::optional<LoaderStep> BatchLoader::next_step() {
     s.at_end = true;
     return std::nullopt;
   }
-  // An entry with a step also has the first batch of the step.
   s.current = std::move(entry.batch);
   s.batches_left = batches_per_step();
   return entry.step;

@@ -34,7 +34,7 @@ struct BatchLoaderOptions {
   int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
   int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
-  /// Chances of the data sets to give the next sequence, with the sum 1. Empty: an epoch has all sequences.
+  /// Weights of the data sets: the chance of each to give the next sequence; sum 1. Empty: no weights.
   std::vector<double> shares = {};
 };
 
@@ -47,7 +47,7 @@ struct SetShare {
 
 /// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
-  /// Cursors of the first sequence in the step and of the first after the step. Save `end` after the step.
+  /// Cursors before and after the step. A checkpoint that is saved after the step needs `end`.
   DataCursor begin, end;
   int64_t sequences = 0;       ///< less than global_batch_sequences only in the last step of a run
   int64_t examples = 0;        ///< pieces of long running text count as examples
@@ -66,17 +66,17 @@ struct EpochSequences {
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch, size_t set = 0);
 
-/// Counts the batches of all data ranks by their DocumentSizes, in the `steps` steps from `start` on or up to
-/// the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
+/// Counts the batches of all data ranks by their DocumentSizes, in the next `steps` steps from `start` on, or
+/// up to the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
 /// without examples.
 std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const BatchLoaderOptions& options,
                                                   const DataCursor& start, int64_t steps);
 
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
-/// A sequence has examples of one data set. Without weights an epoch has all sequences of all data sets, in
-/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With weights, sequence i is
-/// of a set drawn by a number keyed by (seed, i), and is the next of that set's own epochs.
+/// A sequence has examples of one data set. Without weights, an epoch has all sequences of all data sets, in
+/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With weights, a random
+/// number keyed by (seed, i) draws the set whose next sequence is sequence i; each set has its own epochs.
 ///
 /// A step takes the next G = global_batch_sequences sequences for any number of ranks, and may cross the end
 /// of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches in
@@ -86,9 +86,9 @@ std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const Batch
 /// throw its exception. Only one thread may use a loader. `datasets` must outlive the loader.
 class BatchLoader {
  public:
-  /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty at the beginning;
-  /// without weights, only its tokens are read. Throws Error(kInputData) for a data set without examples, or
-  /// a cursor beyond the end of its epoch.
+  /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty for one data set, or
+  /// at the beginning of a run; without weights, only its SetCursor::tokens count. Throws Error(kInputData)
+  /// for a data set without examples, or a cursor beyond the end of its epoch.
   BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
@@ -96,13 +96,13 @@ class BatchLoader {
 
   /// Batches of each rank in a step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Number of sequences in the epoch of the start cursor; with weights, in the epochs of all data sets.
+  /// Number of sequences in the epoch of `start`; with weights, in the current epochs of all sets together.
   int64_t sequences_per_epoch() const;
 
   /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.
   /// Returns nullopt at the end of the run.
   std::optional<LoaderStep> next_step();
-  /// Call it batches_per_step() times after each next_step(). The reference is valid until the next call.
+  /// The step's next batch. Call it batches_per_step() times a step. Valid until the next call on the loader.
   const PackedBatch& next_batch();
 
  private:

@@ -8,7 +8,7 @@ namespace ripstop {
 
 TokenExample conversation_example(EncodedConversation encoded) {
   TokenExample example{std::move(encoded.tokens), {}, {}, std::move(encoded.why_only_last)};
-  const EncodedTurn* user = nullptr;  // since the latest turn of the assistant
+  const EncodedTurn* user = nullptr;  // latest turn of the user since the last turn of the assistant
   for (const EncodedTurn& turn : encoded.turns) {
     // A template may leave a message out, or move it into another turn.
     if (turn.begin == turn.end || (turn.role == Role::kSystem && example.turn_begin.empty())) continue;
@@ -31,7 +31,6 @@ TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt,
   const std::string text = std::string(prompt) + std::string(completion);
   TokenExample example{.tokens = tokenizer.begin(), .spans = {}};
   const auto begin = static_cast<int32_t>(example.tokens.size());
-  // Token 0 is never a target, because no token before it predicts it.
   int32_t target = std::max(begin, 1);
   for (const SpannedToken& token : tokenizer.encode_with_spans(text)) {
     example.tokens.push_back(token.id);

@@ -7,12 +7,12 @@
 
 namespace ripstop {
 
-/// The example of an encoded conversation with a turn of the assistant: a span for each such turn, before
-/// which the latest turn of the user may be cut.
+/// An example with one span for each turn of the assistant; `encoded` must have such a turn. The text of the
+/// user's latest turn since the previous span may be cut.
 TokenExample conversation_example(EncodedConversation encoded);
 
-/// Tokenizer::begin, `prompt` and `completion` encoded as one text, Tokenizer::eos: a conversation of two
-/// turns. Targets are the tokens that end behind the prompt. Throws the errors of Tokenizer::encode().
+/// The example of a prompt and its completion: Tokenizer::begin, both encoded as one text, Tokenizer::eos.
+/// Targets are the tokens that end behind the prompt. Throws the errors of Tokenizer::encode().
 TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt, std::string_view completion);
 
 }  // namespace ripstop

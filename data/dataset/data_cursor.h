@@ -5,7 +5,7 @@
 
 namespace ripstop {
 
-/// Most data sets of a run.
+/// Maximum number of data sets of a run.
 inline constexpr size_t kMostDataSets = 100;
 
 /// The next sequence to use of one data set, by number within `epoch`.
@@ -17,11 +17,11 @@ struct SetCursor {
 };
 
 /// A position in the endless series of epochs: the next sequence to use, by number within `epoch`. An epoch
-/// holds the sequences of all data sets; one that is drawn by weights never ends.
+/// holds the sequences of all data sets; if weights draw the sets, epoch 0 never ends.
 struct DataCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;
-  std::vector<SetCursor> sets = {};  ///< the position in each data set; empty if there is one alone
+  std::vector<SetCursor> sets = {};  ///< the position in each data set; empty if there is only one
   friend bool operator==(const DataCursor&, const DataCursor&) = default;
 };
 

@@ -17,8 +17,8 @@ std::filesystem::path dataset_file(const std::filesystem::path& directory, const
 std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 
 /// Throws Error(kInputData) unless `dataset` was made with `tokenizer`: compares SHA-256, vocabulary size,
-/// begin and end tokens, and whether special tokens in texts are read. Call it wherever a data set and its
-/// tokenizer are open: nothing else notices wrong ids.
+/// begin and end tokens, chat template, and whether special tokens in texts are read. Call it wherever a data
+/// set and its tokenizer are open: nothing else notices wrong ids.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
 /// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer and

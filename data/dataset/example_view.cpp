@@ -58,7 +58,6 @@ std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::v
   for (const int64_t example : examples) {
     RIPSTOP_CHECK(example >= 0 && example < dataset.examples(), "example {} of {}", example,
                   dataset.examples());
-    // With pack = false, every piece gets a sequence of its own.
     const PackPlan plan(reader.rows().subspan(static_cast<size_t>(example), 1),
                         {.sequence_length = length, .pack = false, .shuffle = false});
     for (int64_t piece = 0; piece < plan.sequences(); ++piece) {

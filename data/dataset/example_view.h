@@ -24,7 +24,7 @@ struct ExampleView {
   /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
   /// text and a conversation count as document.
   int64_t document = 0, separator = 0, summary = 0;
-  int64_t cut_document = 0;  ///< tokens cut off the document's end
+  int64_t cut_document = 0;  ///< tokens cut: off the document's end, in a conversation anywhere
   /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.
   int64_t cut_summary = 0;
   int64_t turns = 0;  ///< turns of a conversation before cutting; 0 for other kinds

@@ -11,14 +11,14 @@ KeptTokens keep_first(int64_t count, bool has_targets = true) {
   return {{TokenRange{0, count}}, has_targets};
 }
 
-/// The parts [0, head) and [begin, end).
+/// The parts of an example that stay: [0, head) and [begin, end).
 struct LastTurns {
   int64_t head = 0, begin = 0, end = 0;
   size_t span = 0;  ///< the first span of [begin, end)
   int64_t count() const { return head + end - begin; }
 };
 
-/// Drops the oldest turns behind the head up to a turn of the user, until the tokens up to `end` fit.
+/// Drops the oldest turns behind the head, each time up to a turn of the user, until all up to `end` fits.
 LastTurns last_turns(const TokenDataset& dataset, int64_t example, int64_t end, int64_t longest) {
   const auto spans = dataset.spans(example);
   const int64_t head = dataset.head(example);
@@ -85,7 +85,7 @@ KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t lon
   const TargetSpan& first = spans[turns.span];
   const int64_t cut = std::min<int64_t>(surplus, first.cut_end - first.cut_begin);
   if (cut < surplus && kind == ExampleKind::kConversation) return keep_first(2, /*has_targets=*/false);
-  // If tokens before the document alone exceed `longest`, no cut in the pair helps: the first tokens stay.
+  // If the tokens before the document already fill `longest`, no cut of the document helps: the first stay.
   KeptTokens kept = keep_first(longest);
   if (longest > first.cut_begin || cut == surplus)
     kept.parts = {TokenRange{0, turns.head},

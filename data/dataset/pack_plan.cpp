@@ -26,10 +26,10 @@ uint64_t below(uint64_t bound, uint64_t random) {
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);
 }
 
-/// Makes random numbers for different purposes independent. kDraw and kSet: `number` is no epoch.
+/// Purposes of random numbers. Numbers for different purposes are independent.
 enum Purpose : uint64_t { kItems = 1, kSequences = 2, kMixedSets = 3, kDraw = 4, kSet = 5 };
 
-/// The random number, such as the key of a permutation, of an epoch, sequence or set.
+/// A random number keyed by the arguments. `number`: an epoch; for kDraw, a sequence; for kSet, a data set.
 uint64_t keyed_number(uint64_t seed, int64_t number, Purpose purpose) {
   return mix(mix(mix(seed + kGolden) + static_cast<uint64_t>(number) + kGolden) + purpose);
 }
@@ -118,7 +118,6 @@ void PackPlan::fill(const std::vector<int64_t>& visits, int64_t open_sequences) 
   for (size_t i = 0; i < visits.size(); ++i) {
     const int64_t needed = item(visits[i]).rows;
     RIPSTOP_CHECK(needed >= 1, "item {} has {} rows", visits[i], needed);
-    // The fullest sequence that has room.
     auto room = open.lower_bound({needed, -1});
     std::pair<int64_t, int64_t> entry;
     if (room == open.end()) {

@@ -67,12 +67,12 @@ class PackPlan {
 /// The PackPlanOptions::shuffle_seed of data set number `set` of several; `seed` for the first.
 uint64_t seed_of_set(uint64_t seed, size_t set);
 
-/// The sets, by number, of an epoch's sequences, of which set i has counts[i]: in the order of a permutation
-/// keyed by (seed, epoch); without `shuffle`, ascending.
+/// The data set, by number, of each sequence of an epoch; set i has counts[i] sequences. In the order of a
+/// permutation keyed by (seed, epoch); without `shuffle`, ascending.
 std::vector<int32_t> mixed_sets(std::span<const int64_t> counts, uint64_t seed, int64_t epoch, bool shuffle);
 
-/// Draws the set of sequence `number` by a random number keyed by (seed, number). Each of `chances` is at
-/// least 0; their sum is above 0 and below 2^62.
+/// Draws the data set of sequence `number`, in proportion to `chances`, by a random number keyed by (seed,
+/// number). Each chance is at least 0; their sum is above 0 and below 2^62.
 size_t draw_set(std::span<const int64_t> chances, uint64_t seed, int64_t number);
 
 /// A permutation of 0 .. count - 1 that `key` alone decides (Fisher-Yates with SplitMix64).

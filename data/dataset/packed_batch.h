@@ -23,7 +23,7 @@ struct PackedBatch {
 
   int64_t rows() const { return sequence_count * sequence_length; }
   int64_t document_count() const { return static_cast<int64_t>(document_offset.size()) - 1; }
-  /// Valid as long as this batch lives.
+  /// Views of the arrays above, valid as long as this batch lives.
   HostTokens host_tokens() const { return {token, position, target, document_offset, sequence_set}; }
 };
 

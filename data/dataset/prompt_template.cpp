@@ -84,7 +84,7 @@ RenderedChat PromptTemplate::render(std::string_view document, const std::string
   return chat_->render(messages, /*prompts=*/summary == nullptr);
 }
 
-/// The tokens of `chat`. Sets `target_begin`, if given, to the first one behind the generation prompt.
+/// The tokens of `chat`. Sets `target_begin`, if given, to the first token behind the generation prompt.
 EncodedPrompt PromptTemplate::encode_chat(const RenderedChat& chat, std::string_view document,
                                           int64_t* target_begin) const {
   const std::vector<SpannedToken> spans = tokenizer_->encode_with_spans(chat.text);

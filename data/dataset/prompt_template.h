@@ -19,7 +19,7 @@ inline constexpr std::string_view kDefaultChatPrompt =
 
 struct TemplateParts {
   std::string before, separator;                  ///< texts before and after {document}
-  bool strips_begin = false, strips_end = false;  ///< white space at this end of the document gets lost
+  bool strips_begin = false, strips_end = false;  ///< the chat template strips this end of the document
 };
 
 /// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or,
@@ -29,14 +29,14 @@ TemplateParts parse_template(const std::string& prompt_template, bool in_chat = 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string_view typed);
 
-/// A prompt: Tokenizer::begin, template and document, or a user's turn with them. Code that cuts the document
-/// must keep the first begin_tokens tokens, and all tokens from separator_begin on.
+/// A prompt: Tokenizer::begin and the template with the document; with a chat template, a user's turn. Code
+/// that cuts the document must keep the first begin_tokens tokens, and all tokens from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens = {};
   int64_t separator_begin = 0;
   int64_t begin_tokens = 1;
   int64_t cut_tokens = 0;        ///< tokens that older turns of a conversation have lost
-  bool is_conversation = false;  ///< the prompt's begin may be cut, if the document does not suffice
+  bool is_conversation = false;  ///< the prompt's beginning may be cut, too, if it is still too long
 };
 
 /// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template,
@@ -55,18 +55,18 @@ class PromptTemplate {
   /// All text around a document, including text of the chat template.
   TemplateParts frame() const;
 
-  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece; by a chat template, the
-  /// ids of the user's turn and the generation prompt. A token that spans the end of the document and the
+  /// Returns Tokenizer::begin and the ids of the whole prompt, encoded in one piece; with a chat template,
+  /// the ids of the user's turn and the generation prompt. A token that spans the end of the document and the
   /// start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of a conversation that a turn of the user ends (read_question). One of more than `longest`
-  /// tokens loses its oldest turns behind a system message, up to a turn of the user. The document is the
-  /// last turn's text. There must be a chat template, unless the question is_joined, which takes none. Throws
+  /// The prompt of a conversation that ends with a turn of the user (read_question). A prompt of more than
+  /// `longest` tokens loses its oldest turns behind a system message, so that a turn of the user comes first.
+  /// The text of the last turn counts as document. Needs a chat template, unless question.is_joined. Throws
   /// ConversationError if the template refuses the roles.
   EncodedPrompt encode_question(const ReadConversation& question, int64_t longest) const;
-  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; by a
+  /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; with a
   /// chat template, the turns of user and assistant. Throws ConversationError if the summary changes the
-  /// prompt, as thoughts in it may.
+  /// rendered prompt, as a summary with thoughts may.
   TokenExample encode_pair(std::string_view document, std::string_view summary) const;
   /// Tokenizer::begin, `text`, Tokenizer::eos. Every token is a target except the begin tokens; without begin
   /// tokens, every token except the first.

@@ -40,7 +40,7 @@ class SequenceReader {
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
   LossOn loss_on() const { return loss_on_; }
-  /// Number of examples that lose tokens of the document alone, or of a kept turn of the user.
+  /// Number of examples that lose tokens only of the document, or of a kept turn of the user.
   int64_t cut_documents() const { return cut_documents_; }
   /// Number of examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }
@@ -57,7 +57,7 @@ class SequenceReader {
   /// Sizes of the documents that append_sequence(items) appends. Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
-  /// The cut example of `item`, or the piece of running text. Reads no token.
+  /// The tokens that stay of the example of `item`, or the piece of running text. Reads no token.
   KeptTokens kept(const PackItem& item) const;
 
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.

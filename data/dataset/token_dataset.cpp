@@ -150,8 +150,7 @@ void TokenDataset::read_header(const Hdf5File& hdf5) {
   content_hash_ = hdf5.text("content_hash");
 }
 
-/// Reads and checks all arrays of the index: all later code trusts its places. Returns the hashes of the
-/// arrays.
+/// Reads and checks all arrays of the index, which all later code trusts. Returns the arrays' hashes.
 std::vector<std::string> TokenDataset::read_index(const Hdf5File& hdf5) {
   std::vector<std::string> hashes;
   const auto read = [&](auto& into, Hdf5Type type = Hdf5Type::kInt64) -> const char* {
@@ -186,7 +185,7 @@ std::vector<std::string> TokenDataset::read_index(const Hdf5File& hdf5) {
   return hashes;
 }
 
-/// Compares the attributes with the sizes, which h5dump shows, with the arrays.
+/// Compares the sizes that the attributes state with the arrays.
 void TokenDataset::check_sizes(const Hdf5File& hdf5) {
   const std::string where = path_.string();
   token_bytes_ = token_bytes(header_.vocabulary_size);
@@ -216,7 +215,7 @@ void TokenDataset::check_examples() const {
   }
 }
 
-/// `spans`: elements of target_begin. Drops offsets that say nothing.
+/// `spans`: number of elements of target_begin. Drops the offsets if each example has one span.
 void TokenDataset::check_target_offsets(int64_t spans) {
   const std::vector<int64_t>& at = target_offset_;
   if (at.size() != example_offset_.size() || at.front() != 0 || at.back() != spans)
@@ -230,7 +229,7 @@ void TokenDataset::check_target_offsets(int64_t spans) {
   if (has_one) target_offset_ = {};
 }
 
-/// Stores `places`, one of each span, as places in their examples.
+/// Stores `places`, one a span, in `member`, counted from the example's first token.
 void TokenDataset::take_places(const char* array_name, const std::vector<int64_t>& places,
                                int32_t TargetSpan::*member) {
   if (places.size() != spans_.size())

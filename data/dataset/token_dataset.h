@@ -33,19 +33,19 @@ enum class ExampleKind { kSummary, kText, kConversation };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<ExampleKind> = {"summary", "text", "conversation"};
 
-/// Targets in a row, and the text before them that may be cut. Places count from the example's first token.
+/// Consecutive targets, and the text before them that may be cut. Indices count from the example's begin.
 ///
-/// A pair has one span: the summary, and its document. Running text has one, too, with nothing to be cut. A
-/// conversation has one for each turn of the assistant, with the text of the user's turn before it; the span
-/// of a turn that does not count is empty, at the end of its turn.
+/// A pair has one span: the summary as targets, the document to cut. Running text has one span, with nothing
+/// to cut. A conversation has a span for each turn of the assistant, with the text of the user's turn before
+/// it to cut; a turn that does not count has an empty span at its end.
 struct TargetSpan {
   int32_t target_begin = 0, target_end = 0;
-  int32_t cut_begin = 0, cut_end = 0;  ///< cut_end <= target_begin; cut from the end on
+  int32_t cut_begin = 0, cut_end = 0;  ///< cut_end <= target_begin; tokens at the end are cut first
   friend bool operator==(const TargetSpan&, const TargetSpan&) = default;
 };
 
-/// Whether an example of `count` tokens may have these spans: at least one, ascending and inside; one in a
-/// pair and in running text, up to the example's end.
+/// Whether an example of `count` tokens may have these spans: one or more, ascending, inside the example. A
+/// pair or running text must have one span, up to the example's end.
 bool are_valid(ExampleKind kind, std::span<const TargetSpan> spans, int64_t count);
 
 /// Facts that all examples of a file share.
@@ -62,7 +62,7 @@ struct TokenDatasetHeader {
   std::string chat_date;              ///< the date that `chat_template` writes; "" for none
   std::string why_only_last;  ///< why only last turns of the assistant have right targets; "" if all have
   bool with_text = false;     ///< the file has /text
-  /// Whether the examples have texts with which generated ones can be compared.
+  /// Whether the file has texts with which generated texts can be compared.
   bool has_references() const { return kind != ExampleKind::kText && with_text; }
 };
 
@@ -76,7 +76,7 @@ struct TextField {
   const char* name;
   std::string ExampleText::*member;
 };
-/// The arrays of a file of `kind`.
+/// The arrays of the group /text in a file of `kind`.
 std::span<const TextField> text_fields(ExampleKind kind);
 
 /// The arrays of the index in the order of content_hash().
@@ -105,18 +105,18 @@ class TokenDataset {
   int64_t examples() const { return static_cast<int64_t>(example_offset_.size()) - 1; }
   int64_t tokens() const { return example_offset_.back(); }
 
-  /// Places in an example, as indices in /tokens.
+  /// Indices in /tokens: begin and end of an example, and the two places below.
   int64_t example_begin(int64_t example) const { return example_offset_[static_cast<size_t>(example)]; }
   int64_t example_end(int64_t example) const { return example_offset_[static_cast<size_t>(example) + 1]; }
   /// The first target of the last span.
   int64_t target_begin(int64_t example) const {
     return example_begin(example) + spans(example).back().target_begin;
   }
-  /// The end of what may be cut before the last span: the first token of a pair's separator.
+  /// The end of the last span's text to cut: in a pair, the first token of the separator.
   int64_t separator_begin(int64_t example) const {
     return example_begin(example) + spans(example).back().cut_end;
   }
-  /// One or more, ascending.
+  /// The spans of an example: one or more, ascending.
   std::span<const TargetSpan> spans(int64_t example) const;
   /// The number of turns that begin in tokens [begin, end) of /tokens. A leading system message is no turn.
   int64_t turns(int64_t begin, int64_t end) const;

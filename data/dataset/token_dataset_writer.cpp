@@ -53,7 +53,7 @@ struct TokenDatasetWriter::State {
   TokenDatasetHeader header;
   std::vector<std::filesystem::path> spool_paths;
   std::vector<OutputFile> spools;                      // tokens, kIndexArrays, text fields
-  std::array<StreamHash, kIndexArrays.size()> hashes;  // each of kIndexArrays
+  std::array<StreamHash, kIndexArrays.size()> hashes;  // for each of kIndexArrays
   StreamHash text_hash;
   std::string block;  // bytes of /tokens that are not yet hashed
   int64_t examples = 0, tokens = 0, targets = 0, spans = 0, turns = 0, blocks = 0;

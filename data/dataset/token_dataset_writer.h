@@ -12,8 +12,8 @@ namespace ripstop {
 /// The tokens of an example. Indices count from the example's first token.
 struct TokenExample {
   std::vector<int32_t> tokens;
-  std::vector<TargetSpan> spans;         ///< are_valid()
-  std::vector<int64_t> turn_begin = {};  ///< for a conversation: TokenDataset::turns
+  std::vector<TargetSpan> spans;         ///< are_valid() must hold
+  std::vector<int64_t> turn_begin = {};  ///< for a conversation: the first token of each turn
   std::string why_only_last = {};        ///< for a conversation: TokenDatasetHeader::why_only_last
 
   int64_t targets() const;
@@ -28,7 +28,7 @@ class TokenDatasetWriter {
   TokenDatasetWriter(const TokenDatasetWriter&) = delete;
   TokenDatasetWriter& operator=(const TokenDatasetWriter&) = delete;
 
-  /// Adds an example. The file takes the first why_only_last of an example. `text` must be given if the
+  /// Adds an example. The header takes the first why_only_last that is not empty. `text` must be given if the
   /// header has with_text, and must be null otherwise.
   void add(const TokenExample& example, const ExampleText* text = nullptr);
   int64_t examples() const;
