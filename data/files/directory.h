@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// The folder that holds `path`, as the path says: "." for a plain name.
+/// The parent of `path` by its text alone; "." for a plain name.
 inline std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
@@ -58,8 +58,8 @@ bool has_hard_links(const std::filesystem::path& file);
 /// Seconds since the file's last change; negative if its time stamp is in the future; nullopt if unknown.
 std::optional<double> age_of(const std::filesystem::path& file);
 
-/// Whether other machines may read the file system of `path`. If not, readers see a write without a sync, and
-/// a sync may be slow on a busy disk.
+/// Whether other machines may read the file system of `path`; true if unknown. If false, readers see a write
+/// without a sync, which may be slow on a busy disk.
 bool may_be_shared(const std::filesystem::path& path);
 
 /// Removes `path` with everything below it, but not the targets of links. Returns whether `path` is gone.

@@ -14,7 +14,6 @@ namespace {
 constexpr int64_t kCopyBytes = 1 << 20;
 constexpr int64_t kAppendBytes = 1 << 16;
 
-/// Repeats fsync if a signal interrupts it. Throws Error(kStorage).
 void sync_file(const Descriptor& file, const std::filesystem::path& path) {
   while (file.io().fsync(file.value()) != 0)
     if (errno != EINTR) fail_storage(path, "sync", errno);
@@ -125,8 +124,7 @@ void OutputFile::sync() {
 
 void OutputFile::close() {
   flush();
-  // Never close again: Linux frees the descriptor even if close fails, so a second call could close another
-  // file.
+  // Never close twice: Linux frees the descriptor even if close fails; a second call could hit another file.
   if (file_.io().close(file_.release()) != 0 && errno != EINTR) fail_storage(path_, "close", errno);
 }
 

@@ -28,7 +28,7 @@ class StreamHash {
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
 };
 
-/// Returns the CRC-32 (as in ZIP archives) of bytes whose CRC-32 is `before`, with `bytes` appended. Source:
+/// The CRC-32 (as in ZIP archives) of earlier bytes, whose CRC-32 is `before`, followed by `bytes`. Source:
 /// PKWARE's APPNOTE.TXT, 4.4.7.
 uint32_t crc32(std::string_view bytes, uint32_t before = 0);
 

@@ -58,7 +58,7 @@ int Io::list(const std::filesystem::path& directory, std::vector<Entry>& entries
   while (const dirent* found = ::readdir(stream)) {
     const std::string name = found->d_name;
     struct stat facts {};
-    // Some network file systems leave d_type unknown.
+    // Call fstatat, because some network file systems leave d_type unknown.
     const bool known = ::fstatat(::dirfd(stream), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
     if (name != "." && name != "..")
       entries.push_back({name, known && S_ISDIR(facts.st_mode), known && S_ISLNK(facts.st_mode)});

@@ -1,4 +1,4 @@
-// The file system calls of ripstop as virtual functions, so that a test can make any call fail. Other code
+// The file system calls of ripstop as virtual functions, so that a test can make any call fail. Most code
 // calls them through file.h, whole_file.h and directory.h.
 #pragma once
 #include <fcntl.h>
@@ -73,14 +73,14 @@ class Io {
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes);
 };
 
-Io& posix_io();
+Io& posix_io();  ///< the Io that calls the operating system
 
 /// A failed system call, which need not mean that a file is damaged.
 class IoError : public Error {
  public:
   IoError(ExitCode code, const std::string& what, const std::string& hint, int number)
       : Error(code, what, hint), number_(number) {}
-  /// Whether a file or directory does not exist.
+  /// Whether the call failed because a file or directory does not exist.
   bool is_absence() const { return number_ == ENOENT || number_ == ENOTDIR; }
 
  private:

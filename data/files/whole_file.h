@@ -13,7 +13,7 @@ namespace ripstop {
 class OutputFile;
 
 /// Reads a user's file. Follows links; also reads pipes and files below /proc. Throws Error(`refusal`) if the
-/// file is missing, may not be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
+/// file is missing, cannot be opened or is longer than `most_bytes`; Error(kStorage) if a read fails.
 std::string read_whole_file(const std::filesystem::path& path, int64_t most_bytes, ExitCode refusal);
 
 /// Same as read_whole_file(path, ...), but only for regular files, because a pipe could block forever.
