@@ -2,7 +2,7 @@
 //
 // libhdf5 makes only the skeleton of a file. The caller accesses the arrays with pwrite and pread, so it can
 // hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread calls
-// libhdf5, whose parallel builds are not thread-safe. Only the files of data/hdf5/ include <hdf5.h>.
+// libhdf5, whose parallel builds are not thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -42,7 +42,7 @@ std::string library_error() {
 
 PropertyHandle file_access(int64_t alignment_bytes) {
   PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  // Files have the format of HDF5 1.8, whose h5dump clusters still have.
+  // Write the format of HDF5 1.8, because clusters still have h5dump of that version.
   H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_V18);
   // Locks fail on Lustre without -o flock and on some NFS servers. ripstop needs no locks, because readers
   // see only complete directories.

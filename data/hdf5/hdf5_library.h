@@ -39,10 +39,10 @@ using TypeHandle = Handle<H5Tclose>;
 using PropertyHandle = Handle<H5Pclose>;
 using AttributeHandle = Handle<H5Aclose>;
 
-/// Little-endian on any machine, so that any machine can read the file.
+/// The HDF5 type of `type` on disk: little-endian on any machine, so that any machine can read the file.
 TypeHandle disk_type(Hdf5Type type);
 
-/// UTF-8 text of variable length.
+/// The HDF5 type of UTF-8 text of variable length.
 TypeHandle string_type();
 
 /// File options: format of HDF5 1.8, no locks. Objects of at least `alignment_bytes` begin at a multiple of

@@ -17,11 +17,11 @@ struct StringArray {
   int64_t count = 0, offset_bytes = 0;
 };
 
-/// A collection of the file's global heap, which holds strings. Read without libhdf5, whose reader of heaps
-/// trusts the sizes in the file. Source: HDF5 File Format Specification 3.0, III.E.
+/// A collection of the file's global heap, which holds strings. Reads it without libhdf5, which would trust
+/// the sizes in it. Source: HDF5 File Format Specification 3.0, III.E.
 class HeapCollection {
  public:
-  /// Reads the collection at byte `address`. Throws Error(kInputData) unless it lies in the file.
+  /// Reads the collection at byte `address`. Throws Error(kInputData) if it is damaged or not in the file.
   HeapCollection(const InputFile& file, uint64_t address) : address_(address) {
     constexpr uint64_t kHeader = 16, kMostBytes = uint64_t{256} << 20, kMostObjects = 1 << 16;
     std::array<char, kHeader> header{};
@@ -72,8 +72,7 @@ class HeapCollection {
   std::map<uint32_t, std::string_view> objects_;
 };
 
-// An element of an array of strings: the length in 4 bytes, the address of the heap's collection in 8, and
-// the index of the object there in 4.
+// An element of an array of strings: length (4 bytes), address of the heap collection (8), index in it (4).
 constexpr int64_t kStringBytes = 16;
 
 /// Callback of H5Literate for each link. It must not throw an exception through the C library, so it only
@@ -121,7 +120,6 @@ void Hdf5File::State::walk(const std::string& group) {
        fmt::format("list group '/{}'", group));
   for (const auto& [link, type] : links) {
     const std::string name = group.empty() ? link : group + "/" + link;
-    // Soft and external links could lead to another file, or in a circle.
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
     if (arrays.size() + strings.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
