@@ -10,8 +10,8 @@ namespace {
 // A batch with this many examples or bytes is full. Less work would not be worth the start of a thread.
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
-// submit() waits while the texts of all batches take more bytes than this and than two full batches for each
-// thread. The ids of a text take up to four times as many bytes as the text.
+// submit() waits while the texts of all batches exceed both this size and two full batches for each thread.
+// The ids of a text take up to four times as many bytes as the text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace

@@ -14,12 +14,12 @@ namespace ripstop {
 struct EncodedExample {
   CorpusExample source;
   TokenExample tokens;
-  uint64_t pair_hash = 0;
-  bool has_control = false;
+  uint64_t pair_hash = 0;        ///< hash of the texts, to find duplicates
+  bool has_control = false;      ///< SplitReport::control_characters counts the example
   bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
   std::string refusal;           ///< encoding threw ConversationError; `tokens` is empty
   std::string name_in_document;  ///< name of a special token in the document or another turn; empty if none
-  std::string name_in_answer;    ///< in the summary or a turn of the assistant
+  std::string name_in_answer;    ///< same for the summary or a turn of the assistant
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the

@@ -32,7 +32,6 @@ namespace {
 /// Maximum size of the sample on which a tokenizer is trained.
 constexpr int64_t kSampleBytes = int64_t{32} << 20;
 
-/// The reason why an example cannot be used.
 struct Fault {
   Skip skip;
   std::string_view why;
@@ -46,7 +45,7 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
-/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: the chat template's.
+/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: the chat template's reason.
 std::string describe(const CorpusExample& example, const Fault& fault, const std::string& refusal = "") {
   return fmt::format("{}: {}{}", place_of(example), fault.why,
                      fault.skip == Skip::kNotText ? example.not_text : refusal);
@@ -66,7 +65,7 @@ void for_texts(const CorpusExample& example, Body body) {
   body(example.summary, true);
 }
 
-/// Looks at this example alone, so it finds no duplicates.
+/// The fault of this example alone; nullopt if there is none. Does not look for duplicates.
 std::optional<Fault> fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault{Skip::kInvalidUtf8, "not valid UTF-8"};
   bool has_nul = example.id.find('\0') != std::string::npos;
@@ -169,7 +168,7 @@ std::string size_text(int64_t bytes) {
                      small ? "KiB" : "MiB");
 }
 
-/// Trains on the train split, with the separator after every document. Returns the bytes of the .model file.
+/// Trains on the train split, with the separator after each document of a pair. Returns the .model file.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
@@ -277,8 +276,8 @@ TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& t
   if (prompt.chat() == nullptr)
     throw Error(ExitCode::kInputData, place_of(source) + ": turns need a chat template, and there is none",
                 "--chat-template auto takes the tokenizer's own; texts in prompt and completion need none");
-  // Turns behind the last answer that counts have no targets, and a template may show that answer in another
-  // way before them.
+  // Drop the turns behind the last answer that counts: they have no targets, and a template may render that
+  // answer in another way if turns follow.
   Conversation turns = source.conversation;
   end_with_answer(turns);
   const EncodedConversation encoded = encode_conversation(*prompt.chat(), tokenizer, turns);
@@ -359,7 +358,6 @@ void Preparation::note_special_names() const {
 }
 
 PrepareReport Preparation::run() {
-  // Cheap checks first.
   check_options(options_, template_);
   PartialDirectory directory(posix_io(), options_.output, options_.note);
   std::optional<Tokenizer> tokenizer;

@@ -14,8 +14,8 @@
 namespace ripstop {
 
 struct PrepareProgress {
-  std::string doing;  ///< "reading text for the tokenizer", "encoding", "encoding compressed text"
-  std::string unit;   ///< see progress_unit()
+  std::string doing;  ///< text for people, such as "encoding"
+  std::string unit;   ///< progress_unit() of the source
   int64_t done = 0, total = 0;
 };
 
@@ -26,9 +26,9 @@ struct PrepareOptions {
   std::filesystem::path tokenizer;
   TokenizerChoice choice;
   int64_t vocab_size = 0;       ///< > 0: size of a tokenizer to train on the train split
-  std::string prompt_template;  ///< empty: kDefaultTemplate, or kDefaultChatPrompt
+  std::string prompt_template;  ///< empty: kDefaultTemplate, with a chat template kDefaultChatPrompt
   std::string chat_template;    ///< name of a chat template, or "auto" for the tokenizer's own; "": none
-  std::string chat_date;        ///< the date in its text; empty: kDefaultChatDate
+  std::string chat_date;        ///< the date that the chat template writes; empty: kDefaultChatDate
   bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
   int64_t threads = 1;
   // Called on the thread that called prepare():
@@ -56,7 +56,7 @@ enum class Skip {
   kLongWord,     ///< LongWordError of the tokenizer
   kNotText,      ///< a conversation with tools or parts other than text
   kNoAnswer,     ///< a conversation without an answer that counts
-  kRefused       ///< the chat template refuses its turns
+  kRefused       ///< the chat template refuses the turns
 };
 template <>
 inline constexpr std::array<std::string_view, 8> kWords<Skip> = {
@@ -73,7 +73,7 @@ struct SplitReport {
   int64_t tokens = 0;  ///< including begin and end tokens
   int64_t targets = 0;
   SkipCounts skipped = {};
-  int64_t control_characters = 0;  ///< kept: contains control characters besides tab and line ends
+  int64_t control_characters = 0;  ///< kept examples with control characters besides tab and line ends
   LengthStatistics document_tokens, summary_tokens, example_tokens;
   std::string content_hash;
 };

@@ -17,12 +17,11 @@
 namespace ripstop {
 namespace {
 
-/// Whether file names decide the splits.
 bool names_tell_splits(const CorpusSource& source) {
   return source.kind != SourceKind::kXsum && source.kind != SourceKind::kSynthetic;
 }
 
-/// The way to use `file` for train although its name means another split.
+/// A hint how to use `file` for train although its name means another split.
 std::string how_to_train_on(const std::filesystem::path& file) {
   const std::filesystem::path renamed = renamed_to_train(file);
   std::error_code error;

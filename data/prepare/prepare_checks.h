@@ -10,15 +10,15 @@ namespace ripstop {
 /// Throws Error(kUsage) for options that cannot work with any input.
 void check_options(const PrepareOptions& options, const std::string& prompt_template);
 
-/// PrepareOptions::choice with the needs of the chat template, if there is one: names of special tokens are
-/// tokens, and the end of an answer ends a text. Throws Error(kInputData) if `auto` finds no known template,
-/// or if the end of an answer is no token.
+/// PrepareOptions::choice, adapted to the chat template, if any: reads names of special tokens as tokens, and
+/// takes the template's end token as EOS unless the user named one. Throws Error(kInputData) if "auto" finds
+/// no known template, or if the tokenizer lacks the end token.
 TokenizerChoice tokenizer_choice(const PrepareOptions& options);
 
 /// Throws Error(kInputData) if a tokenizer must be trained, but the resolved `source` has no file for train.
 void check_train_files(const PrepareOptions& options, const CorpusSource& source);
 
-/// Notes for PrepareOptions::note. `source` must be resolved.
+/// Notes on `source`, which must be resolved, for PrepareOptions::note.
 std::vector<std::string> notes_on(const CorpusSource& source);
 
 /// Throws Error(kInputData), because no example of the train split can train a tokenizer. `first_fault`

@@ -7,7 +7,7 @@
 namespace ripstop {
 
 /// Writes and syncs prepare.json, with arguments, counts, and hashes of the complete .h5 files beside it.
-/// `prompt_template` and `choice` are what was used. Main thread only. Throws Error(kStorage).
+/// `prompt_template` and `choice`: those that prepare() used. Main thread only. Throws Error(kStorage).
 void write_prepare_json(const std::filesystem::path& directory, const PrepareOptions& options,
                         const std::string& prompt_template, const TokenizerChoice& choice,
                         const PrepareReport& report);
