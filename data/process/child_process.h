@@ -11,8 +11,8 @@ namespace ripstop {
 /// Runs `work`, such as a library call that cannot be interrupted, in a child process and returns its result.
 /// Calls stop_requested() ten times a second; when it is true, kills the child and returns nullopt. The child
 /// dies with this process. No other thread may work meanwhile: the child would inherit that thread's locks,
-/// but not the thread. Throws the Error that `work` throws; Error(kResources) if a signal ends the child, as
-/// when memory runs out.
+/// but not the thread. Throws the Error that `work` throws; Error(kResources) if a signal ends the child, for
+/// example when memory runs out.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
 
 /// Runs the program words[0] from PATH, without a shell, with `environment` added to this process's own.

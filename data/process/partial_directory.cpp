@@ -185,7 +185,7 @@ void PartialDirectory::rename_to_output() {
     (void)io_.rename(output_, content_);
     throw;
   }
-  // If the removal fails, the next process with this output repeats it.
+  // If the removal fails, the next make_partial_directory() for this output repeats it.
   remove_tree(io_, partial_);
   partial_.clear();
 }

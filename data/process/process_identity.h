@@ -9,7 +9,7 @@ namespace ripstop {
 /// (clock ticks since the boot, so that a later process with the same pid counts as another).
 using ProcessIdentity = std::map<std::string, std::string>;
 
-/// The fact of that name; "" if it is missing.
+/// The fact named `key`; "" if it is missing.
 std::string fact(const ProcessIdentity& process, const char* key);
 
 ProcessIdentity this_process();
@@ -17,7 +17,7 @@ ProcessIdentity this_process();
 enum class ProcessState {
   kRuns,
   kGone,
-  kElsewhere,  ///< not known: on another machine or in another container
+  kElsewhere,  ///< not known: on another machine, in another container, or hidden by /proc
 };
 /// Returns kElsewhere also if a fact is missing.
 ProcessState state_of(const ProcessIdentity& process);
