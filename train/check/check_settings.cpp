@@ -203,7 +203,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
   std::string reason = limits.small ? "--small asks for it"
                        : too_deep   ? "the rounding of more layers in bfloat16 would hide faults"
                                     : "";
-  std::string why;  // the last candidate does not fit
+  std::string why;  // the reason why the last candidate does not fit
   std::vector<CheckSettings> candidates;
   if (!limits.small) candidates.push_back(settings_of(CheckedModel::kWhole, layers, run, device, seed));
   if (!limits.small && layers > few)

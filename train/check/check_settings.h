@@ -58,8 +58,8 @@ struct CheckLimits {
 
 /// Chooses the check of `run`: the config's model (in bfloat16 at most six of its layers) if one rank alone
 /// can hold and compute that model within `limits`; else that model with three layers; else the small
-/// model, whatever limits.flops is. On a pipeline no model has fewer layers than stages, unless the
-/// config's has. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults visible after
+/// model, whatever limits.flops is. In a pipeline, the model keeps a layer for each stage, if the config's
+/// model has as many. Learning rate, weight decay, maximum norm and AdamW's epsilon make faults visible after
 /// one update (docs/check.md); decay and clipping stay off if the run does not use them. Throws
 /// Error(kResources) if even the small model exceeds limits.memory_bytes. Pure.
 CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t seed,
@@ -71,7 +71,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
-/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, in a pipeline for all its stages.
+/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, counted for all stages of a pipeline.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

@@ -143,9 +143,9 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // Judges each parameter by the copy with the largest error. Each replica has a copy, and of a tied table
-  // each end of the pipeline; if the tensor axis does not cut the parameter, each rank of the tensor axis
-  // has one, too. A stage without the parameter has a copy without error.
+  // Judges each parameter by its worst copy. Each replica has a copy. Each end of a pipeline has a copy of a
+  // tied table. Each rank of the tensor axis has a copy of a parameter that this axis does not cut. A stage
+  // without the parameter counts as a copy without error.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
       std::vector<double> copies(static_cast<size_t>(mesh_.replicate * mesh_.pipeline * mesh_.tensor));
@@ -271,15 +271,15 @@ std::array<double, kCheckedKinds.size()> check_tolerances(const CheckSettings& s
   // no margin, because its products are summed in float32.
   const double rounding = sharding.compute == DType::kFloat32 ? 4 * 0x1p-24 : 0x1p-9;
   const double depth = static_cast<double>(settings.model.num_hidden_layers) + 2;
-  // Gradients that travel in bfloat16 are rounded once over the fsdp axis, and over the replicate axis twice:
-  // terms and sum.
+  // Gradients summed in bfloat16 are rounded once over the fsdp axis, and twice over the replicate axis: the
+  // terms and the sum.
   const int roundings = (mesh.fsdp > 1 ? 1 : 0) + (mesh.replicate > 1 ? 2 : 0);
   const double travel = sharding.reduce == DType::kBFloat16 ? roundings * 0x1p-9 : 0;
   const double loss = 2 * rounding + travel / 8;
   const double norm = rounding * depth + travel / 8;
   const double gradient = 16 * rounding * depth + 4 * travel;
-  // The last term is the rounding of weights to float32, relative to an update, because weights of norms are
-  // about 1, and an update is about as large as the learning rate.
+  // The last term is the float32 rounding of a weight relative to its update: the weights of norms are about
+  // 1, and an update is about as large as the learning rate.
   const double update = 2 * gradient + 2 * 0x1p-24 / settings.learning_rate;
   return {loss, norm, gradient, 3 * gradient, update, 3 * update};
 }

@@ -17,7 +17,7 @@ inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 struct UnitFacts {
   uint64_t shard_hash = 0;       ///< hash of the whole shard
   uint64_t replicated_hash = 0;  ///< hash of the elements that all ranks of the tensor axis hold
-  double padding = 0;            ///< largest_padding of the shard
+  double padding = 0;            ///< largest_padding() of the shard
   bool is_held = false;          ///< false: another stage of the pipeline has the unit; all else is unset
   bool operator==(const UnitFacts&) const = default;
 };
@@ -76,9 +76,8 @@ struct MeshVerdict {
   std::array<StepSums, kCheckSteps> steps, reference;
   /// Each step's loss and gradient norm; then each parameter's error and block error, in each state.
   std::vector<CheckedValue> values;
-  /// Failures that no tolerance excuses: replicas, or the ends of a pipeline with a tied table, that differ
-  /// in bits, a unit without a stage, nonzero padding, a wrong number of targets, values that are not
-  /// finite.
+  /// Failures that no tolerance excuses: ranks that should have the same bits but differ, a unit that no
+  /// stage has, padding that is not 0, a wrong number of targets, a loss or gradient that is not finite.
   std::vector<std::string> broken;
   /// Differences that are no failures.
   std::vector<std::string> notes;

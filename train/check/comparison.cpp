@@ -23,7 +23,6 @@ Box as_row(Box box) {
   return box;
 }
 
-// `count` elements of row `row` of a parameter, from column `column`.
 struct RowPart {
   int64_t row = 0, column = 0, count = 0;
 };

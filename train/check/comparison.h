@@ -13,8 +13,8 @@ namespace ripstop {
 
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements).
-  /// The divisor is at least the block's size times the parameter's mean expected square.
+  /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements
+  /// less the Baseline). The divisor is at least the block's size times the parameter's mean of such squares.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
@@ -35,8 +35,8 @@ using ReadElements = FunctionRef<void(int64_t first, std::span<float> to)>;
 /// hide a missing bias and errors in A of an adapter.
 void check_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
 
-/// Seed of the check_values to subtract from found and expected elements, so that updates are compared and
-/// not weights; nullopt: subtract nothing.
+/// Seed of the check_values to subtract from the expected elements before norms are taken, so that errors are
+/// relative to the update and not to the weights; nullopt: subtract nothing.
 using Baseline = std::optional<uint64_t>;
 
 /// For each parameter in layout.slices(): the squared norm of its elements less the baseline. `layout` is the

@@ -52,7 +52,7 @@ class CheckedSteps {
 
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }
 
-  /// The place of each unit in trained_table.
+  /// The index of each unit in trained_table.
   std::vector<size_t> places() {
     const ShardedTransformer& model = step_.model();
     const auto frozen =
@@ -98,8 +98,8 @@ UnitFacts facts_of(const UnitLayout& layout, int64_t begin, std::span<const floa
           .is_held = true};
 }
 
-// Compares this rank's kept shards of state `state` with the present values of `alone`. A unit of another
-// stage has no errors.
+// Compares this rank's kept shards of state `state` with the current values of `alone`. A unit of another
+// stage gets errors of 0.
 void compare_state(const KeptSteps& kept, const DeviceMesh& mesh, const CheckSettings& settings,
                    int64_t state, CheckedSteps& alone, RankFindings& findings) {
   const auto s = static_cast<size_t>(state);

@@ -13,8 +13,8 @@ namespace ripstop {
 /// state (kComparedStates), master weights; float32 in host memory, so that the mesh's memory can be freed.
 struct KeptSteps {
   std::array<StepSums, kCheckSteps> steps;
-  std::vector<size_t> places;  ///< places in trained_table of the units of this rank's stage
-  std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then as `places`
+  std::vector<size_t> places;  ///< indices in trained_table of this rank's units
+  std::array<std::vector<std::vector<float>>, kComparedStates> shards;  ///< by state, then by unit
   AxisBytes sent;  ///< bytes sent by this rank in the last step
 };
 
