@@ -38,8 +38,7 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
 }
 
 /// Sets the manifest of `listed` if the checkpoint may be used, else its problem. Throws no Error: a damaged
-/// checkpoint must not hide the others. resume_newest() in checkpoint_reader.cpp passes over a checkpoint
-/// with a problem.
+/// checkpoint must not hide the others.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -86,7 +85,7 @@ void check_writable(Io& io, const std::filesystem::path& directory) {
   if (io.unlink(probe) != 0) fail_storage(probe, "remove", errno);
 }
 
-/// The step of "step_00001000SUFFIX" and "step_00001000SUFFIX.123".
+/// The step of "step_00001000SUFFIX" and "step_00001000SUFFIX.123"; nullopt for other names.
 std::optional<int64_t> step_of_aside(const std::string& name, std::string_view suffix) {
   const size_t at = name.find(suffix);
   if (at == name.npos) return std::nullopt;
@@ -95,7 +94,7 @@ std::optional<int64_t> step_of_aside(const std::string& name, std::string_view s
   return parse_step_directory_name(name.substr(0, at));
 }
 
-/// `directory` must not be a symbolic link.
+/// The bytes of all files below `directory`, which must not be a symbolic link.
 int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   int64_t bytes = 0;
   for (const Io::Entry& entry : list_directory(io, directory)) {
@@ -238,13 +237,13 @@ void remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int6
              }) < keep;
     };
     for (auto at = listed.rbegin(); at != listed.rend(); ++at) {
-      // Skips damaged checkpoints, which people may want to look at.
+      // Skips damaged and unreadable checkpoints, which people may want to look at.
       if (is_kept(at->step) || (!at->manifest && !at->is_superseded)) continue;
       remove_checkpoint(io, at->directory, at->step, warnings);
       if (at->is_superseded) warnings.push_back("removed a checkpoint: " + at->problem);
     }
     for (const CheckpointAside& aside : list_aside(io, directory)) {
-      // Deletes a damaged checkpoint only once its step is saved again: until then, its files may come back.
+      // A damaged checkpoint stays until its step is saved again: until then, people may restore its files.
       if (aside.is_superseded ? is_kept(aside.step) : aside.step != step) continue;
       remove_checkpoint(io, aside.directory, aside.step, warnings);
       warnings.push_back(fmt::format("removed {}: its step was saved again", aside.directory.string()));

@@ -47,7 +47,7 @@ std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::pa
 /// takeovers.json beside the directory cannot be read.
 ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directory);
 
-/// A checkpoint that was moved aside, "step_00001000.damaged". It is never used again.
+/// A checkpoint that was moved aside, such as "step_00001000.damaged". ripstop never uses it again.
 struct CheckpointAside {
   int64_t step = 0;
   std::filesystem::path directory;
@@ -68,16 +68,16 @@ std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::p
 /// Error(kStorage).
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
-/// Throws Error(kStorage), with the numbers, if the disk has too little space for `keep` + 1 checkpoints of
-/// `checkpoint_bytes` each (a save commits before it deletes); with `keep` 0, for one more checkpoint. The
-/// bytes of whole checkpoints count as free, because saves will delete them; holes in files and symbolic
-/// links do not count.
+/// Throws Error(kStorage), with the numbers, if the disk lacks space for `keep` + 1 checkpoints of
+/// `checkpoint_bytes` each: a save commits before it deletes. Whole checkpoints count as free space, because
+/// saves will delete them; holes in their files and symbolic links do not count. `keep` 0 deletes nothing, so
+/// one more checkpoint must fit.
 void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t keep, int64_t checkpoint_bytes);
 
-/// Deletes old checkpoints after `step` was saved; none if `keep` is 0. Keeps the newest `keep` whole
-/// checkpoints up to `step`, the checkpoint of `best_step`, newer checkpoints, and damaged and unreadable
-/// ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones of `step`,
-/// with a text in `warnings` for each. A failure becomes a text in `warnings`.
+/// Deletes old checkpoints after the save of `step`; none if `keep` is 0. Keeps the newest `keep` whole
+/// checkpoints up to `step`, the checkpoint of `best_step`, checkpoints of later steps, and damaged and
+/// unreadable ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones
+/// of `step`, with a text in `warnings` for each. A failure becomes a text in `warnings`.
 void remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step, int64_t keep,
                             std::optional<int64_t> best_step, std::vector<std::string>& warnings);
 

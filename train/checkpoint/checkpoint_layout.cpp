@@ -185,7 +185,7 @@ ReadPlan::ReadPlan(const std::vector<UnitSpec>& units, const MeshSizes& mesh)
 std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layouts, int64_t fsdp_index) const {
   for (const UnitLayout* layout : layouts) check_parameters(*units_, layout->unit());
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
-  // For each unit, whether this load reads it. append_pieces() is called for these units only.
+  // For each unit, whether this load needs elements of it.
   std::vector<bool> reads(units_->size());
   for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
 

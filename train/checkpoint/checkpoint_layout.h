@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// The saved values of an element: the weight, and AdamW's means of the gradient and of its square.
+/// The saved values of an element: the weight, and AdamW's averages of the gradient and of its square.
 enum class UnitState : uint8_t { kMaster, kFirstMoment, kSecondMoment };
 inline constexpr int kUnitStateCount = 3;
 inline constexpr UnitState kUnitStates[] = {UnitState::kMaster, UnitState::kFirstMoment,
@@ -40,8 +40,8 @@ struct UnitStates {
   }
 };
 
-/// Elements [begin, end) of a unit's flat buffer that a rank stores: the rank's shard, without replicated
-/// elements unless the rank's tensor index is 0.
+/// Elements [begin, end) of a unit's flat buffer that a rank stores: the rank's shard. Replicated elements
+/// are stored by tensor index 0 only.
 struct UnitShard {
   int64_t unit = 0;  ///< index of the unit in the `units` of stored_shards()
   int64_t begin = 0, end = 0;
@@ -53,7 +53,7 @@ struct UnitShard {
 /// the units of the rank's stage (UnitSpec::stage).
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
-/// The address of the first element of `shard` in the array `state` of `unit`, a whole shard with the index
+/// The address of the first element of `shard` in the array `state` of `unit`, which holds the whole shard
 /// `fsdp_index`. Replicated elements that another rank stores lie before this address.
 std::byte* stored_begin(const UnitStates& unit, UnitState state, const UnitShard& shard, int64_t fsdp_index);
 
@@ -72,7 +72,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 /// The number of elements of one state in a checkpoint of `units` on `mesh`, with padding.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The bytes of all arrays in a checkpoint of `units` on `mesh`; headers and sidecars add some KiB a file.
+/// The bytes of all arrays in a checkpoint of `units` on `mesh`. HDF5 headers and sidecars come on top.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
 /// A rectangle that one stored shard and one wanted shard share: `rows` rows of `columns` elements.
@@ -85,7 +85,7 @@ struct Piece {
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and elements from row to row
 };
 
-/// The layout of a checkpoint of `units` on `mesh`. Holds about 24 bytes for each unit and rank.
+/// The layout of a checkpoint of `units` on `mesh`. Holds 24 bytes for each stored shard, and UnitLayouts.
 class ReadPlan {
  public:
   /// `units` must outlive this.

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-/// Checks that `pieces` hold every wanted element; without this check, a bug would silently load zeros.
+/// Checks that `pieces` hold every wanted element; without this check, a bug would silently skip elements.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
   std::vector<int64_t> found(layouts.size());
@@ -60,8 +60,8 @@ int64_t bytes_of(const UnitStates& unit, UnitState state) {
   return unit.layout->shard_elements() * element_bytes(state_dtype(state, unit.moments));
 }
 
-/// Throws Error(kStorage) if all checkpoints are superseded, because the run would begin again with the first
-/// weights; but not if the newest takeover itself began with the first weights.
+/// Throws Error(kStorage) if all checkpoints are superseded: without a checkpoint, the run would begin again
+/// from the initial weights. Does not throw if the newest takeover itself began there.
 void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory,
                                   const std::vector<ListedCheckpoint>& listed) {
   if (listed.empty() || !std::ranges::all_of(listed, &ListedCheckpoint::is_superseded)) return;
@@ -120,8 +120,8 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
   return std::nullopt;
 }
 
-/// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` is
-/// empty. Throws Error(kStorage) if no checkpoint is whole and some are damaged. Collective.
+/// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` has
+/// only superseded ones. Throws Error(kStorage) if none is whole and some are damaged. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,

@@ -25,7 +25,7 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Reads shards of one checkpoint. Holds the read plan and the sidecars of read files (8 bytes for each MiB).
+/// Reads shards of one checkpoint. Holds the read plan and the sidecars of files it has read (8 bytes a MiB).
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive this.
@@ -51,31 +51,31 @@ class CheckpointReader {
 /// Pointers to the master weights and moments of all trained shards in the memory of `model` and `optimizer`.
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
-/// Loads `units`, on the device of `stream`, by calls of read(). On a CPU, one call overwrites all units. On
-/// a GPU, each call gets one unit in host memory (12 bytes for each parameter of the largest shard, 8 with
-/// bfloat16 moments) for a copy to the device; elements that read() does not set become zero. Throws what
-/// read() throws.
+/// Loads `units`, which are on the device of `stream`, by calls of read(). On a CPU, one call overwrites all
+/// units. On a GPU, each call overwrites one unit in host memory (12 bytes for each parameter of the largest
+/// shard, 8 with bfloat16 moments), which is then copied to the device; elements that read() does not set
+/// become zero. Throws what read() throws.
 void load_states(const std::vector<UnitStates>& units, const Stream& stream,
                  FunctionRef<void(const std::vector<UnitStates>&)> read);
 
-/// Throws Error(kStorage), with a hint, if the checkpoint `directory`, which was there before, is absent: its
-/// run goes on and has removed it.
+/// Throws Error(kStorage), with a hint, if the checkpoint `directory` no longer exists: a run that still
+/// trains has removed it.
 void require_not_removed(const std::filesystem::path& directory);
 
 /// Returns `error`, thrown while the checkpoint in `directory` was read; an Error(kStorage) without a hint
-/// gets a hint on damaged checkpoints. Throws the error of require_not_removed if `directory` is absent.
-/// `way`: what takes another checkpoint.
+/// gets a hint on damaged checkpoints, in which `way` names the option that selects another checkpoint.
+/// Throws the error of require_not_removed if `error` is an Error(kStorage) and `directory` is absent.
 Error with_hint_for_damage(const Error& error, const std::filesystem::path& directory,
                            const std::string& way = "--checkpoint with a step");
 
-/// Reads the newest whole checkpoint in `directory` by `load`, and returns its state; nullopt if there is no
-/// checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call. `load`
-/// throws the errors of CheckpointReader::read and calls no collectives. If `load` finds damage, the next
-/// older checkpoint is tried. After a success, damaged newer checkpoints are renamed to "step_N.damaged", so
-/// only the run's owner may call this. Rank 0 gets warnings about damaged and superseded newer checkpoints.
-/// Collective. Throws Error(kStorage):
-/// - if there are checkpoints, but none is whole;
-/// - if all are superseded, unless the newest takeover itself began at step 0;
+/// Reads the newest whole checkpoint in `directory` with `load`, and returns its state; nullopt if there is
+/// no checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call.
+/// `load` throws the errors of CheckpointReader::read and must call no collectives. If `load` finds damage,
+/// the next older checkpoint is tried. After a success, damaged newer checkpoints are renamed to
+/// "step_N.damaged", so only the run's owner may call this. Rank 0 gets warnings about damaged and superseded
+/// newer checkpoints. Collective. Throws Error(kStorage):
+/// - if none is whole, and some are damaged;
+/// - if all are superseded, unless the newest takeover itself began at step 0 (then returns nullopt);
 /// - if the newest has another format (OtherFormat), or the system refuses to read it on some rank: an older
 ///   checkpoint would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,

@@ -33,7 +33,7 @@ int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   }
 }
 
-/// The range of a save's thread, if `recorder` is not null.
+/// Ends the profiler range of a save's thread at scope exit, if `recorder` is not null.
 struct SaveRange {
   RangeRecorder* recorder;
   size_t track;
@@ -80,7 +80,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // The ranks agree after each stage, so that no rank writes into a directory that does not exist.
+    // The ranks agree after each part, so that no rank writes into a directory that does not exist.
     do_on_rank_0(world_, [&] {
       make_directory(io_, directory_);
       // mkdir must fail if the directory exists, because two attempts must never write into one directory.
@@ -122,7 +122,7 @@ void CheckpointWriter::write(Save& save, const BackgroundWork& work) {
       recorder,
       recorder == nullptr ? 0 : recorder->begin("save", fmt::format("save of step {}", save.state.step))};
   if (snapshot_ != nullptr) snapshot_->copy_kept(work);
-  // Lower the priority only after copy_kept(), because the next update waits for the copies.
+  // Lowers the priority only after copy_kept(), because the next update waits for the copies.
   if (save.policy.in_background) work.yield_processors();
   if (!shards_.empty()) save.file = write_file(save, work);
   save.milliseconds =
@@ -265,7 +265,7 @@ SaveReport CheckpointWriter::commit(const DiskStillness& seen) {
     report.bytes = manifest.bytes();
   } catch (const Error& error) {
     give_up(error, save_->attempt);
-    // After a communication error the thread may be in a call that does not return, and `save_` stays.
+    // After a communication error, the thread may be stuck in a call: `save_` must then stay.
     if (save_->work->is_done()) save_.reset();
     throw;
   }

@@ -35,8 +35,8 @@ struct SavePolicy {
   std::function<void()> watch = {};
   /// The longest wait of commit() for a disk without progress.
   DiskPatience patience = {};
-  /// Called on rank 0; throws Error if another process has taken over the run. Then the commit fails, or, if
-  /// the commit is done, old checkpoints are kept, with a warning.
+  /// Called on rank 0 before the commit, and again before old checkpoints are removed. Throws Error if
+  /// another process has taken over the run: then the save fails or, the second time, keeps old checkpoints.
   std::function<void()> check_owner = {};
   /// Records the thread's work beside the main thread; may be null.
   RangeRecorder* recorder = nullptr;
@@ -52,12 +52,12 @@ struct SaveReport {
 
 class CheckpointWriter {
  public:
-  /// Saves `units`, the trained table of the whole model with its stages, to `directory` (RUN/checkpoints;
-  /// the first save makes it). `snapshot` has the units of this rank's stage. Rank r of `world` must have
-  /// position r on `mesh`. All references are borrowed.
+  /// Makes a writer of `units`, the trained table of the whole model with its stages, to `directory`
+  /// (RUN/checkpoints; the first save makes it). `snapshot` has the units of this rank's stage. Rank r of
+  /// `world` must have position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, Snapshot& snapshot);
-  /// Saves arrays without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units` that
+  /// Makes a writer without a snapshot. `sources` has kUnitStateCount arrays for each shard of `units` that
   /// this rank stores. Their data must not change before commit() returns.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, DType moments, std::vector<ArraySource> sources);
@@ -74,7 +74,7 @@ class CheckpointWriter {
   /// kBlockThreads threads, and memory for the skeleton. Collective.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
-  /// The first part of save(): returns when each rank's thread has begun. Throws save()'s errors. Collective.
+  /// The first part of save(): returns once this rank's thread runs. Throws save()'s errors. Collective.
   void begin(const CheckpointState& state, const SavePolicy& policy);
   /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
   bool has_begun() const { return save_ != nullptr; }
@@ -83,9 +83,9 @@ class CheckpointWriter {
   /// A number that changes whenever the thread's disk has done something (DiskVotes); 0 without a save.
   int64_t progress() const;
   /// The rest of save(). Waits for the threads of all ranks in short collectives (DiskVotes), however long a
-  /// slow disk takes. `seen`: for how long this rank's progress() has not changed before the call. Throws the
-  /// errors of save(), and Error(kCommunication) if a rank's disk makes no progress for SavePolicy::patience:
-  /// that rank's thread still runs, and the destructor would wait for it. Collective.
+  /// slow disk takes. `seen`: this rank's progress() before the call, and the time since it last changed.
+  /// Throws the errors of save(), and Error(kCommunication) if a rank's disk makes no progress for
+  /// SavePolicy::patience: that rank's thread still runs, and the destructor would wait for it. Collective.
   SaveReport commit(const DiskStillness& seen = {});
   /// Asks the thread of an uncommitted save, if any, to end, and waits for at most `most`. Returns false if
   /// the thread is still in a system call: then neither this object nor the borrowed ones may be destroyed.

@@ -11,11 +11,11 @@
 namespace ripstop {
 
 struct DiskPatience {
-  double seconds = std::numeric_limits<double>::infinity();
-  std::vector<std::string> hosts = {};  ///< host of each rank, for errors; may be empty
+  double seconds = std::numeric_limits<double>::infinity();  ///< longest time without progress
+  std::vector<std::string> hosts = {};                       ///< host of each rank, for errors; may be empty
 };
 
-/// The time that a rank's disk has been without progress when the ranks begin to wait.
+/// The progress of a rank's disk, and for how long it has stood still.
 struct DiskStillness {
   int64_t progress = 0;
   double seconds = 0;  ///< time since `progress` last changed

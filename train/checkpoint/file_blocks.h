@@ -22,9 +22,9 @@ struct FileBlocks {
     bool operator==(const Array&) const = default;
   };
 
-  int64_t bytes = 0;          ///< size of rank_*.h5
-  std::vector<Array> arrays;  ///< three for each shard, in the order of stored_shards
-  std::vector<uint64_t> hashes;
+  int64_t bytes = 0;             ///< size of rank_*.h5
+  std::vector<Array> arrays;     ///< three for each shard, in the order of stored_shards
+  std::vector<uint64_t> hashes;  ///< XXH3-64 of each block
 
   static int64_t block_count(int64_t file_bytes) { return (file_bytes + kBlockBytes - 1) / kBlockBytes; }
   int64_t block_count() const { return block_count(bytes); }
@@ -32,6 +32,7 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
+/// The bytes of the sidecar file.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
 /// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if the sidecar's hash or sizes differ
@@ -44,8 +45,7 @@ class BlockReader {
  public:
   /// `blocks` is borrowed. Throws Error(kStorage) if the file cannot be opened.
   BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
-  /// Reads bytes [offset, offset + count). Throws Error(kStorage), with file and byte, if a block differs
-  /// from its hash.
+  /// Reads bytes [offset, offset + count). Throws Error(kStorage), with file and byte, if a hash is wrong.
   void read(void* bytes, int64_t count, int64_t offset);
   /// Reads and verifies `block`. Throws the errors of read().
   void load_block(int64_t block);

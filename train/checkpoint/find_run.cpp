@@ -141,7 +141,7 @@ std::optional<NamedStep> parse_step(Io& io, const fs::path& run, const std::stri
   return NamedStep{*step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest checkpoint that is whole, or has another format and so may be whole: its reader then throws.
+/// The newest checkpoint that is whole or of another format; opening the latter throws OtherFormat.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;

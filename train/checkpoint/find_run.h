@@ -42,7 +42,7 @@ struct ForeignWeights {
 /// Weights of another program: in the directory `path`, or the file `path` itself. Throws nothing.
 ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 
-/// A text that names the entries of `directory` that forbid a run or an evaluation to write there: "plots/,
+/// A text that names the entries of `directory` that keep a run or an evaluation from writing there: "plots/,
 /// test.h5 and 2 more"; "" without such entries. They are files of data sets, runs and models (config.toml, a
 /// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
 /// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden folders other than

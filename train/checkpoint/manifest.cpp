@@ -135,7 +135,7 @@ void check_head(const JsonReader& reader, const std::string& name, const Head& h
         fmt::format("is of format version {} and needs a ripstop that reads version {}; this one reads "
                     "version {}",
                     head.version, head.min_reader, Manifest::kVersion));
-  // Another layout version has other elements at the same offsets, so hashes match, but weights are wrong.
+  // Another layout version has other elements at the same offsets: hashes would match, but weights be wrong.
   if (head.layout != UnitLayout::kVersion)
     refuse(fmt::format("has layout version {}; this ripstop reads {}", head.layout, UnitLayout::kVersion));
 }

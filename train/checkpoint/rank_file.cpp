@@ -144,7 +144,7 @@ class RankFileWriter {
     const std::vector<WrittenBytes> earlier = std::exchange(memory.unread, {});
     for (int64_t i = number * kStretch; i < std::min((number + 1) * kStretch, std::ssize(order_)); ++i)
       write_block(memory, order_[static_cast<size_t>(i)]), ++progress_;
-    // Reads back one stretch late, so that the device has had time to write its blocks.
+    // Reads back the previous stretch, which the device has had time to write.
     read_back(memory, earlier);
   }
 

@@ -34,7 +34,7 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
 /// once, in any order, for at most a block each. An empty function means an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
-/// Settings of writing a rank's file. The bytes of the file depend on `sources` alone.
+/// Settings for writing a rank's file. Of these members, only `sources` changes the bytes of the file.
 struct RankFileWork {
   std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order
   std::vector<int64_t> first = {};       ///< arrays to copy before all others, in this order

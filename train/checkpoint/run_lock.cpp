@@ -107,7 +107,7 @@ int64_t restarts(const Owner& owner) {
   return parse_whole_number(fact(owner, "restart")).value_or(0);
 }
 
-/// Seconds that also count while the machine sleeps, as on the clocks of other machines.
+/// A clock, in seconds, that also runs while the machine sleeps, as the clocks of other machines do.
 double boot_seconds() {
   return clock_seconds(CLOCK_BOOTTIME);
 }
@@ -115,7 +115,7 @@ double boot_seconds() {
 }  // namespace
 
 /// Raises the number in LOCK, on a thread, and checks that the file is still this owner's. An object lives as
-/// long as its thread, which a file system that does not answer may hold for ever.
+/// long as its thread: for ever if the thread is in a call to a file system that does not answer.
 class RunLock::Heartbeat {
  public:
   Heartbeat(Io& io, std::filesystem::path path, const RunLockTimes& times, Owner self, Descriptor file)
@@ -308,8 +308,8 @@ Descriptor RunLock::try_create() {
   fail_storage(path_, "write", error);
 }
 
-/// Returns when the owner that `text` names is known to be gone. Throws Error(kStorage) if the owner is
-/// alive, Error(kRequeue) if a stop is requested.
+/// Returns when the owner that `text` names counts as gone. Throws Error(kStorage) if the owner is alive,
+/// Error(kRequeue) if a stop is requested.
 void RunLock::wait_until_gone(const std::string& text, const RunLockWait& wait) const {
   const Owner owner = parse_process(text);
   const bool copied = is_copy(owner, self_);

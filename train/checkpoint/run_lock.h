@@ -93,7 +93,7 @@ struct RunOwner {
 };
 
 /// Finds the owner from `directory`/LOCK; changes nothing. An owner on this host is alive if its process
-/// runs. An owner on another machine, or of a copied lock, is alive if LOCK is at most
+/// runs. An owner on another machine, or of a copied lock that is no hard link, is alive if LOCK is at most
 /// RunLockTimes::patience_seconds + 30 s old (30 s for differences of clocks and caches). If the time of LOCK
 /// is more than 30 s in the future, the state is kGone, with a note. Throws Error(kStorage) if LOCK exists
 /// and cannot be read.

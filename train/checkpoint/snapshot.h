@@ -2,8 +2,7 @@
 //
 // Weights and moments change only in updates. So a save reads them in place during the next step, and the
 // next update of a unit waits until its arrays have been read. Units that fit into host memory are copied
-// there at once ("kept"), so that their updates hardly wait. The number of kept units changes no byte of the
-// files.
+// there first ("kept"), so that their updates hardly wait. The files are the same either way.
 #pragma once
 #include <condition_variable>
 #include <cstddef>
@@ -19,6 +18,7 @@
 
 namespace ripstop {
 
+/// The bytes of host memory that copies of all states of `shards` need.
 int64_t snapshot_bytes(const std::vector<UnitShard>& shards, DType moments);
 /// The first of `shards`: as many of them as fit into `most_bytes` of host memory.
 std::vector<UnitShard> kept_shards(const std::vector<UnitShard>& shards, DType moments, int64_t most_bytes);
@@ -49,7 +49,7 @@ class Snapshot {
   /// must not change before wait_for() or is_free() allows it. `keeps`: whether copy_kept() copies the first
   /// kept() units; if false, all units are read while the file is written.
   void hold(bool keeps);
-  /// Any thread. Whether the arrays of number `unit` of the units have been read; true beyond the last unit.
+  /// Any thread. Whether the stored arrays of `units`[unit] have been read; true beyond the last unit.
   bool is_free(size_t unit) const;
   /// Main thread. Waits for is_free(unit).
   void wait_for(size_t unit);
@@ -58,13 +58,13 @@ class Snapshot {
 
   /// Copies the kept units one after the other, until `work` is asked to stop.
   void copy_kept(const BackgroundWork& work);
-  /// The sources of the file's arrays, three for each shard: the copy of a kept array, else the device.
+  /// Sources of the file's arrays, three for each shard. They read the copy of a kept array, else the device.
   std::vector<ArraySource> sources();
   /// Indices in sources() of arrays that are not kept. Updates of the units wait until these arrays are read.
   std::vector<int64_t> urgent_arrays() const;
   /// Notes that the array with this index in sources() has been read to its end.
   void array_is_read(int64_t array);
-  /// Frees all units. Call it when no more reads follow.
+  /// Makes is_free() true for all units. Call it when no more reads follow.
   void release();
 
  private:

@@ -1,5 +1,5 @@
-// Takeovers: the numbered starts that took over a run's checkpoints. An earlier owner that still runs commits
-// checkpoints with its old number, which are never used.
+// Takeovers: the numbered starts that took over a run's checkpoints. If an earlier owner still runs, it
+// commits checkpoints with its old number, and ripstop never uses these checkpoints.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace ripstop {
 /// A start that took a run over.
 struct Takeover {
   int64_t number = 0;   ///< from 1; above the number of every earlier takeover and checkpoint
-  int64_t step = 0;     ///< the step from which the start went on; 0: the first weights
+  int64_t step = 0;     ///< the step from which the start went on; 0: the initial weights
   std::string owner;    ///< "process 4711 on node7"
   std::string job;      ///< number of the Slurm job, or of its job array; empty outside of Slurm
   int64_t restart = 0;  ///< SLURM_RESTART_COUNT
@@ -68,8 +68,8 @@ class Takeovers {
   std::string problem_;
 };
 
-/// The steps from which the last two takeovers of a run went on, in ascending order: the log of a start that
-/// has just taken over ends with the start before. Throws nothing: none without a readable file.
+/// The steps from which the last two takeovers of a run went on, in ascending order, for read_log_ends().
+/// Two, because the log may not have the newest takeover yet. Throws nothing; empty without a readable file.
 std::vector<int64_t> last_takeover_steps(Io& io, const std::filesystem::path& run);
 
 /// The folder that holds the step directory `checkpoint`. The path may be relative, such as ".".
