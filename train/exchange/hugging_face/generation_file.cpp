@@ -22,7 +22,7 @@ constexpr int64_t kMostGenerationBytes = int64_t{1} << 20;
 constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 constexpr int64_t kMostPromptBytes = int64_t{8} << 20;  // JSON may write one byte as six characters: \u0000
 
-// Keys that are skipped, because read_end_tokens() reads eos_token_id, and ripstop always uses a cache.
+// Keys that are skipped: read_end_tokens() reads eos_token_id, and ripstop always uses a cache.
 constexpr std::array<std::string_view, 6> kOfEveryModel = {"bos_token_id", "eos_token_id",
                                                            "pad_token_id", "_from_model_config",
                                                            "use_cache",    "transformers_version"};
@@ -35,8 +35,8 @@ constexpr std::pair<std::string_view, double> kWithoutEffect[] = {
     {"num_beam_groups", 1},    {"num_return_sequences", 1},
     {"min_length", 0},         {"encoder_no_repeat_ngram_size", 0}};
 
-// Whether transformers writes the same texts without the key, which ripstop does not have. Switches are off
-// there unless a file turns them on.
+// Whether `key`, which ripstop does not have, changes no text of transformers: a switch that is off, or a
+// setting of kWithoutEffect with its value.
 bool is_without_effect(const std::string& key, const Json& value) {
   return value == false || std::ranges::any_of(kWithoutEffect, [&](const auto& setting) {
            return setting.first == key && value == setting.second;
@@ -95,7 +95,7 @@ std::optional<ExportedPrompt> read_prompt_json(const std::filesystem::path& dire
                         .context = reader.integer(json, "context", 1, int64_t{1} << 40),
                         .has_turns = json.contains("conversations") && reader.flag(json, "conversations")};
   try {
-    (void)parse_template(prompt.prompt_template, /*in_chat=*/true);  // PromptTemplate knows whether it is
+    (void)parse_template(prompt.prompt_template, /*in_chat=*/true);  // checks less; PromptTemplate checks all
   } catch (const Error& refused) {
     reader.refuse("{}", refused.what());
   }

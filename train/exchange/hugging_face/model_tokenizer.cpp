@@ -29,7 +29,7 @@ constexpr size_t kShownDigits = 12;
 // https://github.com/huggingface/tokenizers
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
-  constexpr int kDeepestPieces = 16;  // a limit, since the parser is recursive
+  constexpr int kDeepestPieces = 16;  // deeper than any tokenizer.json
   // Leaves out the merges, which are most of the document and have no ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)

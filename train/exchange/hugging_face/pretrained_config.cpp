@@ -25,11 +25,11 @@ constexpr const char* kActivation = "silu";
 struct Family {
   const char* architecture;
   const char* model_type;
-  AttentionBias bias;         // used if config.json has no attention_bias
+  AttentionBias bias;         // used if attention_bias is false or absent
   AttentionBias bias_if_set;  // used if attention_bias is true
   bool qk_norm;
   bool has_window;        // every layer has the file's sliding_window
-  ModelConfig if_absent;  // values of absent keys; a size that is below its range must be in the file
+  ModelConfig if_absent;  // values of absent keys; a size that is below its range here must be in the file
 };
 
 // Source: transformers 5.24, models/*/configuration_*.py and modeling_*.py.
@@ -97,7 +97,7 @@ class PretrainedReader : public JsonReader {
     take_family();
     take_rotary();
     ModelConfig model = family_.if_absent;
-    model.sliding_window = 0;  // take_family() has already written this default into json_
+    model.sliding_window = 0;  // take_family() put the default into json_
     for_each_field(model, [&]<class T>(const char* name, T& value, ValueRange range = {}) {
       if constexpr (std::is_same_v<T, int64_t>)
         value = static_cast<double>(value) < range.least ? integer(json_, name, 1, kMostSize)
@@ -209,7 +209,7 @@ class PretrainedReader : public JsonReader {
       refuse("scales its rotary angles ('{}'); ripstop computes {}", type, fmt::join(kWords<RopeType>, ", "));
     if (rope == RopeType::kDefault && number_or(object, "factor", 1) != 1)
       refuse("scales its rotary angles by {}, without a type", number(object, "factor"));
-    // transformers prefers the number outside the object, then the one inside, then max_position_embeddings.
+    // transformers takes the number outside the object, else the one inside, else max_position_embeddings.
     constexpr const char* kOriginal = "original_max_position_embeddings";
     const Json* const other = find(json_, kOriginal);
     Json given = object;

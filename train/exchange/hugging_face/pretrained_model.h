@@ -43,13 +43,13 @@ struct PretrainedModel {
   std::vector<InputFile> files;
   NamedTensors tensors;             ///< by ripstop's names (take_parameters)
   std::vector<ZipMember> storages;  ///< storages of .bin files; ZipMember::file is an index into `files`
-  std::string wrappers;             ///< what take_off_wrappers took off the names
+  std::string wrappers;             ///< the prefix that take_off_wrappers took off the names
   /// The second copy of a tied embedding table, if the files hold two copies; it must equal the first copy.
   std::optional<StoredTensor> tied_copy;
-  /// Hugging Face's names of tensors that are not read: rotary angles, which follow from the config.
+  /// Names in the files of tensors that are not read: tables of angles and masks, and biases of zeros.
   std::vector<std::string> ignored;
 
-  int64_t bytes() const;
+  int64_t bytes() const;  ///< bytes of all files
 };
 
 /// Whether `directory` has a config.json and is no checkpoint of ripstop.
@@ -77,10 +77,10 @@ void check_storages(const PretrainedModel& model, Communicator& world);
 std::string samples_hash(const PretrainedModel& model);
 
 /// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16
-/// MiB of each tensor, in the order of ripstop's names. Each rank hashes a part, with kBlockThreads threads
-/// and buffers of 1 MiB. The result does not depend on the number of ranks. Calls `watch` a few times a
-/// second with the percent of this rank's bytes. Collective over `world`; if a rank fails, all throw. Throws
-/// Error(kStorage), and Error(kInputData) if a file became shorter.
+/// MiB of each tensor, in the order of ripstop's names; equal on any number of ranks. Also sets
+/// StoredTensor::piece_hashes. Each rank hashes a part, with kBlockThreads threads and buffers of 1 MiB.
+/// Calls `watch` a few times a second with the percent of this rank's bytes. Collective over `world`; if a
+/// rank fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
 std::string contents_hash(
     const PretrainedModel& model, Communicator& world,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});

@@ -140,7 +140,7 @@ std::vector<StoredTensor> read_safetensors_header(const InputFile& file) {
   std::vector<StoredTensor> tensors;
   for (const auto& [name, entry] : document.items())
     if (name != "__metadata__") tensors.push_back(tensor_of(reader, name, entry, data_begin));
-  // A tensor without elements begins where the next tensor begins, and comes before that tensor.
+  // A tensor without elements begins where the next tensor begins, and is sorted before it.
   std::ranges::sort(tensors, {}, [](const StoredTensor& t) { return std::tuple(t.begin, t.bytes); });
   check_places(reader, tensors, data_begin, file.bytes());
   return tensors;

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostValues = size_t{1} << 20;
 constexpr const char* kSaveWeights = "torch.save(model.state_dict(), FILE) saves the weights alone";
 
-// A Python name that a state dict may use: "module name". `dtype`: a storage's dtype as in safetensors.
+// A Python name that a state dict may use: "module name". `dtype`: a storage class's dtype as in safetensors.
 struct Global {
   std::string_view name, dtype = {};
 };
@@ -78,7 +78,7 @@ class StateDictReader : public JsonReader {
 
   uint64_t take_number(uint64_t bytes) { return little_endian(take(bytes)); }
 
-  // Takes an integer of two's complement.
+  // Takes a two's-complement integer.
   int64_t take_integer(uint64_t bytes) {
     if (bytes > 8) refuse("its pickle has an integer of {} bytes", bytes);
     const uint64_t value = take_number(bytes);
@@ -140,7 +140,7 @@ class StateDictReader : public JsonReader {
     return items;
   }
 
-  // Adds keys and values to the dict at the top, which stays there.
+  // Adds keys and values to the dict on top of the stack, which stays there.
   void add_items(const std::vector<Index>& items) {
     const Index dict = pop();
     if (values_[dict].kind != Kind::kDict || items.size() % 2 != 0)
@@ -251,7 +251,7 @@ class StateDictReader : public JsonReader {
     refuse("its pickle calls {} with other arguments than a state dict does", kGlobals[callee].name);
   }
 
-  // Takes the one attribute that PyTorch gives an OrderedDict, with the versions of the modules.
+  // Accepts the one attribute that PyTorch sets on an OrderedDict: `_metadata`, the versions of the modules.
   void build() {
     const std::vector<Index> state = pop(Kind::kDict).items;
     const Index object = pop();

@@ -15,8 +15,8 @@ struct PickledTensor {
   std::string name = {};
   std::string dtype = {};        ///< the spelling of safetensors: "F32"
   std::string storage = {};      ///< the name of the storage: "17"
-  int64_t storage_elements = 0;  ///< all elements of the storage
-  int64_t offset = 0;            ///< the place of the tensor's first element in the storage
+  int64_t storage_elements = 0;  ///< number of elements in the storage
+  int64_t offset = 0;            ///< index in the storage of the tensor's first element
   std::vector<int64_t> shape = {};
   std::vector<int64_t> strides = {};  ///< in elements; not negative; one for each dim
 };

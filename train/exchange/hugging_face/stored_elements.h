@@ -47,12 +47,12 @@ using NamedTensors = std::map<std::string, StoredTensor>;
 NamedTensors take_parameters(const std::filesystem::path& directory, const std::vector<UnitSpec>& table,
                              const std::string& made_by, NamedTensors& found);
 
-/// Removes the words that wrappers put before every name from the names in `found`, if all have them:
-/// "module." (DistributedDataParallel), "_orig_mod." (torch.compile), and "base_model.model." (PEFT) unless
-/// the tensors are `adapters`, whose own names begin with it. Returns what was removed, "" if nothing was.
+/// Takes the prefixes of wrappers off the names in `found`, if all names have them: "module."
+/// (DistributedDataParallel), "_orig_mod." (torch.compile), and "base_model.model." (PEFT), but not from
+/// `adapters`, whose own names begin with it. Returns the whole prefix, "" if nothing was taken off.
 std::string take_off_wrappers(NamedTensors& found, bool adapters);
 
-/// A note for people on what take_off_wrappers took off the names of a file in `directory`; no note for "".
+/// A note that take_off_wrappers took `wrappers` off the names of a file in `directory`; none for "".
 std::vector<std::string> wrappers_notes(const std::filesystem::path& directory, const std::string& wrappers);
 
 /// Throws Error(kInputData) "`directory`: has tensors that `others`: ..." unless `unknown` is empty.

@@ -92,7 +92,7 @@ class TorchReader : public JsonReader {
   }
 
   const InputFile& file_;
-  std::map<std::string, const ZipMember*> members_;  // by their names in the top folder
+  std::map<std::string, const ZipMember*> members_;  // by name, without the top folder
 };
 
 }  // namespace

@@ -108,7 +108,7 @@ class ZipReader : public JsonReader {
     return member;
   }
 
-  // Sorts the members and moves each `begin` past the member's header.
+  // Checks the members, sorts them by offset, and moves each `begin` past the member's header.
   void check(std::vector<ZipMember>& members) const {
     std::ranges::sort(members, {}, &ZipMember::name);
     const auto twice = std::ranges::adjacent_find(members, {}, &ZipMember::name);

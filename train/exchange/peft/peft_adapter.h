@@ -21,10 +21,10 @@ inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 /// The directory of an exported base, in commands that ripstop suggests.
 inline constexpr const char* kBaseExport = "exported-base";
 
-/// Parses `text`, an adapter_config.json that messages call `name`; the rank is above 0, the dropout is for
-/// training. r, lora_alpha and target_modules must be given; other absent keys have the default of PEFT's
-/// LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not LoRA adapters or need
-/// something that ripstop does not compute: DoRA, a rank or scale for each matrix (rank_pattern,
+/// Parses `text`, an adapter_config.json that messages call `name`. The dropout has an effect only in
+/// training. r (at least 1), lora_alpha and target_modules must be given; other absent keys have the default
+/// of PEFT's LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not LoRA adapters
+/// or need something that ripstop does not compute: DoRA, a rank or scale for each matrix (rank_pattern,
 /// alpha_pattern), biases, other trained modules (modules_to_save), adapters only on some layers, targets
 /// that are no projection of a LLaMA layer, initial values that change the base (PiSSA, OLoRA, LoftQ), or any
 /// unknown key that is not empty. Source: peft, tuners/lora/config.py.
@@ -48,7 +48,7 @@ struct PeftAdapter {
   InputFile file;
   NamedTensors tensors;                  ///< by ripstop's names (take_parameters)
   std::vector<ZipMember> storages = {};  ///< storages of a .bin file
-  std::string wrappers = {};             ///< what take_off_wrappers took off the names
+  std::string wrappers = {};             ///< the prefix that take_off_wrappers took off the names
 
   /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage), and
   /// Error(kInputData) if a storage does not have its CRC-32.

@@ -19,8 +19,8 @@ struct VocabularyGrowth {
 };
 
 /// Reads units with tables [V', C] from a stored model with tables [V, C], V' > V. In each column, the rows
-/// [V, V') get the mean of all V rows (kMean), or a normal number with the mean and variance of the V rows,
-/// keyed by seed, name, row and column (kNormal); equal on every mesh. Sums are float64, in row order.
+/// [V, V') get the mean of all V rows (kMean), or normal random numbers with the mean and variance of the V
+/// rows, keyed by seed, name, row and column (kNormal); equal on every mesh. Sums are float64.
 class GrownTables {
  public:
   /// Overwrites unit.master with shard fsdp_index of a unit of the stored model. Any thread may call.

@@ -33,8 +33,8 @@ std::string samples_at(Io& io, const fs::path& directory) {
   return StoredModel(Checkpoint{directory, read_manifest(io, directory)}).samples_hash();
 }
 
-// The differences that change what a model with the same weights computes. max_position_embeddings only
-// bounds positions, initializer_range only decides initial weights.
+// The differences that change what a model with the same weights computes. Two keys do not count:
+// max_position_embeddings only bounds positions, initializer_range only decides initial weights.
 std::vector<ConfigDifference> config_differences(ModelConfig trained, const ModelConfig& found) {
   trained.max_position_embeddings = found.max_position_embeddings;
   trained.initializer_range = found.initializer_range;

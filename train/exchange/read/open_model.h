@@ -35,7 +35,7 @@ StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, co
 /// An open model, without weights, and its run.
 struct TrainedModel {
   StoredModel stored;
-  /// Directory of the tokenizer; for a Hugging Face model, `stored.directory()`.
+  /// The run's directory, with the tokenizer; for a Hugging Face model, `stored.directory()`.
   std::filesystem::path run;
   RunConfig config;  ///< the config of the training
 
@@ -49,9 +49,9 @@ struct TrainedModel {
 /// sets, the kind of the first, or kConversation if that has running text and another has conversations.
 ExampleKind trained_kind(const TrainedModel& trained);
 
-/// `tokenizer` as the model of `run` reads conversations, if it reads documents in another way
-/// (TokenizerFiles::questions); else nullopt. Then adds the end tokens of both to `ends`, ids in ascending
-/// order: texts end at either. Throws the errors of Tokenizer.
+/// The tokenizer for conversations of the model in `run`, if the model reads documents in another way
+/// (TokenizerFiles::questions); else nullopt. If there is one, adds its end token and that of `tokenizer` to
+/// `ends`, which stays in ascending order. Throws the errors of Tokenizer.
 std::optional<Tokenizer> question_tokenizer(const std::filesystem::path& run, const Tokenizer& tokenizer,
                                             std::vector<int32_t>& ends);
 
@@ -79,8 +79,8 @@ std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                       const std::vector<std::filesystem::path>& places);
 
-/// Throws Error(kInputData) unless all weights of `found`, from find_base, have the hash base.hash.
-/// StoredModel::weights_hash calls `watch`. Collective over `world`.
+/// Throws Error(kInputData) unless all weights of `found`, from find_base, have the hash base.hash. Passes
+/// `watch` to StoredModel::weights_hash. Collective over `world`.
 void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostContext = 2048;
 
 // A config to evaluate the model with. A model of 16-bit values computes in bfloat16. Keys that only training
-// needs have the smallest value.
+// needs have any valid value.
 std::string config_of(const fs::path& directory, const PretrainedModel& model) {
   RunConfig config;
   config.run.directory = directory.string();

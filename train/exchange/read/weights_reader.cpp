@@ -73,7 +73,7 @@ void WeightsReader::read(int64_t fsdp_index, const UnitStates& unit) {
   } else if (checkpoint_) {
     read_checkpoint(fsdp_index, unit);
   } else {
-    // read_stored() in stored_elements.cpp cuts the tensors of safetensors files to the shard.
+    // read_stored() in stored_elements.cpp cuts the stored tensors to the shard.
     read_pretrained(*model_.pretrained(), layout, begin, end, unit.master);
   }
 }

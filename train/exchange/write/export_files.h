@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// Python names of a tokenizer of transformers that makes the ids of Tokenizer::encode.
+/// The tokenizer class of transformers, with options, that makes the same ids as Tokenizer::encode.
 struct PythonTokenizer {
   const char* class_name = "AutoTokenizer";
   const char* options = "";  ///< arguments of from_pretrained after the directory
@@ -65,11 +65,11 @@ struct ModelCard {
   /// If set, the export has only these adapters.
   const ExportedAdapters* adapters = nullptr;
   const ExportedTokenizer& tokenizer;
-  std::string prompt_template;     ///< empty if unknown, or if the training was on running text
+  std::string prompt_template;     ///< empty if unknown, or if the training was not on summaries
   std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
   std::string question = {};       ///< the prompt of a user's turn {document}, for a model of conversations
   std::string asked_by = {};  ///< name of the chat template of `question`, if documents have another prompt
-  std::string document = "document";  ///< Python: `document` as the chat template puts it into the prompt
+  std::string document = "document";  ///< Python expression of the document as the chat template inserts it
   std::string written_by;             ///< version and commit of this program
   CardFacts facts = {};
 };

@@ -34,8 +34,8 @@ struct ExportedFile {
 };
 
 /// The files of an export, with the tensors in the order of the parameter table: model.safetensors, or
-/// several files of at most `most_file_bytes` (a larger tensor has its own file). A tied head is not stored.
-/// Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
+/// several files with at most `most_file_bytes` of tensors (a larger tensor has its own file). A tied head is
+/// not stored. Source: https://github.com/huggingface/safetensors, README, "Format"; huggingface_hub,
 /// split_torch_state_dict_into_shards().
 class ExportLayout {
  public:

@@ -29,14 +29,14 @@ namespace fs = std::filesystem;
 // Name and bytes of each file other than the weights.
 using SmallFiles = std::vector<std::pair<std::string, std::string>>;
 
-// The prompt template of the training; empty if the run has none, or was not trained on pairs.
+// The prompt template of the training; empty if the run has none, or was not trained on summaries.
 std::string find_template(Io& io, const TrainedModel& trained, ExampleKind kind) {
   const fs::path path = trained.run / "prompt_template.txt";
   if (kind != ExampleKind::kSummary || !path_exists(io, path)) return "";
   return read_plain_file(path, 1 << 20, ExitCode::kInputData);
 }
 
-// The text around {document} by `choice`, as parts of `prompt_template` with it.
+// All text around {document} in `prompt_template`, including text of the chat template of `choice`.
 TemplateParts frame_of(const TrainedModel& trained, const TokenizerChoice& choice,
                        const std::string& prompt_template) {
   const Tokenizer tokenizer(trained.run, choice);
@@ -63,14 +63,14 @@ void describe_prompt(const TrainedModel& trained, const std::string& prompt_temp
   card.asked_by = *questions->chat_template;
 }
 
-// Whether apply_chat_template, by the tokenizer's own `files`, writes as `chat` does.
+// Whether apply_chat_template, with the tokenizer's own `files`, writes the same text as `chat`.
 bool is_own(const ChatTemplate& chat, const TokenizerFiles& files) {
   try {
     if (own_chat_template(files) != chat.name()) return false;
   } catch (const Error&) {
     return false;
   }
-  // Some texts write today's date.
+  // Some templates write today's date.
   return !chat.has_date() || (files.choice.chat_date == kDefaultChatDate &&
                               chat_template_text(files).find("strftime_now") == std::string::npos);
 }
@@ -79,8 +79,8 @@ bool has_chat_template(const Tokenizer& tokenizer) {
   return !tokenizer.files().choice.chat_template.value_or("").empty();
 }
 
-// Puts the chat template of the training, of conversations if there are some, into the files of an export,
-// unless the tokenizer's own files have it.
+// Puts the chat template of `tokenizer`, if any, into the files of an export, unless the tokenizer's own
+// files have it.
 void add_chat_template(const Tokenizer& tokenizer, const ExportOptions& options, ExportedTokenizer& files) {
   if (!has_chat_template(tokenizer)) return;
   const ChatTemplate chat(tokenizer);

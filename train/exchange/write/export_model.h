@@ -51,7 +51,7 @@ struct ExportOptions {
   std::optional<ExportDType> dtype = {};
   /// Adapters to export without the base, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
-  /// Maximum bytes of a weight file; a file with a single tensor may be larger.
+  /// Maximum bytes of the tensors in a weight file; a file with a single tensor may have more.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
   /// Whether the report gets hashes of the weight files, which takes one more pass over the files.
   bool hashes_files = true;
@@ -67,7 +67,7 @@ struct ExportReport {
   std::vector<CheckedFile> files;  ///< weight files come first
   bool has_tokenizer = false;
   PythonTokenizer python_tokenizer = {};
-  /// The export has tokenizer and prompt, so `ripstop summarize` takes the directory.
+  /// Whether the export has a tokenizer and a prompt, so that `ripstop summarize` takes the directory.
   bool writes_summaries = false;
   int64_t weight_files = 0;
   int64_t bytes() const;

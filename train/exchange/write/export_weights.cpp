@@ -38,7 +38,7 @@ struct UnitPart {
   int64_t count = 0, index = 0;
 };
 
-// This rank's parts of the units: consecutive, to read and write in order and share few disk blocks.
+// Consecutive parts of the units for this rank: it reads in order, and few disk blocks belong to two ranks.
 std::vector<UnitPart> share_of_rank(const std::vector<UnitSpec>& units, const Communicator& world) {
   std::vector<UnitPart> all;
   for (const UnitSpec& unit : units) {
@@ -158,8 +158,8 @@ class PartWriter {
   size_t read_back_ = 0;  // number of places in written_ that were read back
 };
 
-// Makes the files with their headers, on rank 0, in full size, because on a network file system, ranks that
-// extend a file could overwrite each other.
+// Makes the files on rank 0, with their headers and in full size: on a network file system, ranks that extend
+// one file could overwrite each other.
 std::vector<WrittenPlace> make_files(Io& io, const ExportLayout& layout, const fs::path& directory) {
   std::vector<WrittenPlace> written;
   std::vector<char> buffer;
