@@ -26,7 +26,7 @@
 namespace ripstop {
 namespace {
 
-// Assumed if neither the config nor a data set gives the vocabulary.
+// The vocabulary size if neither the config nor a data set gives one.
 constexpr int64_t kUsualVocabulary = 32000;
 
 struct CheckArguments {
@@ -45,7 +45,7 @@ struct CheckedRun {
   std::vector<std::string> notes;
 };
 
-// The vocabulary size of the data set; 0 if train.h5 does not exist. Collective.
+// The vocabulary size of the first data set; 0 if its train.h5 does not exist. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return from_rank_0(world, [&]() -> int64_t {
     const std::filesystem::path file = std::filesystem::path(config.data.first()) / "train.h5";
@@ -88,7 +88,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Throws if ranks have different settings: they would hang in collectives that do not match. Collective.
+// Throws if settings differ between ranks, because collectives that do not match would hang. Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;
@@ -103,7 +103,7 @@ void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
 
 // The limits that memory and --minutes set on what one rank may compute alone. Collective.
 CheckLimits limits_of(const CheckArguments& given, const CheckedRun& checked, MpiWorld& world) {
-  // Rough estimates: the share of its peak that a rank reaches, and the speed of a rank without known peak.
+  // Rough estimates: the share of its peak FLOP/s that a rank reaches; the FLOP/s of a rank of unknown peak.
   constexpr double kUsualShare = 0.3;
   constexpr double kUnknownFlops = 1e13;
   CheckLimits limits{.memory_bytes = checked.target.device_memory_bytes,
@@ -125,7 +125,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
   std::vector<AxisCheck> axes;
   for (const MeshAxis axis : kMeshAxes) {
     const int64_t ranks = mesh.sizes()[axis];
-    // An axis that has all ranks is the mesh itself, which has been checked.
+    // An axis with all ranks is the whole mesh, which is checked already.
     if (ranks == 1 || ranks == mesh.ranks()) continue;
     AxisCheck check{.axis = axis, .ranks = ranks, .holds = {}};
     DeviceMesh alone = mesh.along(axis, settings.step.sharding.stages_per_rank);
@@ -139,7 +139,7 @@ std::vector<AxisCheck> check_axes_alone(const DeviceMesh& mesh, const CheckSetti
   return axes;
 }
 
-// A note for each axis along which rank 0 sent other bytes than planned.
+// A note for each axis along which rank 0 sent more or fewer bytes than planned.
 std::vector<std::string> traffic_notes(const CheckReport& report) {
   std::vector<std::string> notes;
   for (const MeshAxis axis : kMeshAxes) {

@@ -69,8 +69,8 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
-// "; the latest of 3, --checkpoint takes another" if given.path is a run of several checkpoints, of which
-// `directory` is the latest; else "".
+// "; the latest of 3, --checkpoint takes another" if given.path is a run with several checkpoints and
+// `directory` is the latest of them; else "".
 std::string choice_text(Io& io, const CheckpointArguments& given, const std::filesystem::path& directory) {
   std::error_code ignored;
   if (given.which != "latest" || std::filesystem::equivalent(given.path, directory, ignored)) return "";
@@ -106,7 +106,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
-// Adds the arguments that all verbs on one checkpoint have.
+// Adds the arguments that `inspect` and `verify` share.
 void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
   verb.path("RUN|CHECKPOINT", given.path, path_help).required();
   verb.path("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")

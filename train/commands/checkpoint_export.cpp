@@ -130,7 +130,7 @@ void print_report(const ExportArguments& given, const TrainedModel& trained, con
     print_to(stdout, "next: {}\n", python_command(given, report));
 }
 
-// Whether `directory`, a base, is a checkpoint, not a Hugging Face model. If it is absent, its name decides.
+// Whether the base `directory` is a checkpoint, not a Hugging Face model. The name decides if it is absent.
 bool is_checkpoint_place(Io& io, const fs::path& directory) {
   return directory_exists(io, directory)
              ? !is_pretrained_model(directory)
@@ -156,7 +156,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   Io io;
   const auto begin = std::chrono::steady_clock::now();
-  // An export of PEFT's files needs only the name of the base.
+  // --format peft needs only the path of the base, not its weights.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);
@@ -205,9 +205,9 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
   } catch (const ExportStopped&) {
     line.finish();
     stop->end_process();
-    return ExitCode::kBug;  // not reached: only a signal stops an export, and then ends the process
+    return ExitCode::kBug;  // not reached: the signal that stopped the export ends the process
   } catch (...) {
-    // The error gets a line of its own.
+    // Ends the progress line, so that the error gets its own line.
     line.finish();
     throw;
   }

@@ -281,7 +281,7 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
 
 }  // namespace
 
-// Checks the manifest and the sizes of files, not their bytes, so that the answer comes at once.
+// Checks the manifest and the sizes of files, but does not read the weights, so the answer comes at once.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given) {
   if (is_pretrained_model(given.path)) return inspect_pretrained(given);
   const ListedCheckpoint found = look_at_checkpoint(io, find_and_warn(io, given));

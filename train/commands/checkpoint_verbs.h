@@ -8,10 +8,10 @@
 
 namespace ripstop {
 
-/// PATH, --checkpoint and --json.
+/// The arguments of `list`, `inspect` and `verify`.
 struct CheckpointArguments {
-  std::string path;
-  std::string which = "latest";
+  std::string path;              ///< a run's directory, or a checkpoint's
+  std::string which = "latest";  ///< --checkpoint: which checkpoint of a run
   bool json = false;
 };
 
@@ -19,7 +19,7 @@ struct CheckpointArguments {
 /// damaged, superseded or of another format.
 ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given);
 
-/// `import` runs in one process, `export` on all ranks.
+/// Add the verbs `import`, which runs in one process, and `export`, which runs on all ranks.
 void add_checkpoint_import(Verb& checkpoint);
 void add_checkpoint_export(Verb& checkpoint);
 
@@ -27,7 +27,7 @@ void add_checkpoint_export(Verb& checkpoint);
 /// checkpoints cannot be listed.
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen);
 
-/// Calls find_checkpoint and warn_of_superseded.
+/// Returns the directory from find_checkpoint(), after warn_of_superseded(). Throws like find_checkpoint().
 std::filesystem::path find_and_warn(Io& io, const CheckpointArguments& given);
 
 }  // namespace ripstop

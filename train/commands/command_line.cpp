@@ -77,7 +77,7 @@ std::string names_of_verbs(const CLI::App& above) {
 }
 
 // The verb that the first words name. Throws CommandLineError for a wrong or missing verb. Called before the
-// parse, because CLI11 would skip a wrong word, find a verb after it, and complain of a surplus argument.
+// parse, because CLI11 would skip a wrong word, find a verb after it, and complain about a surplus argument.
 const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
   const CLI::App* found = &app;
   for (const std::string& word : words) {
@@ -86,7 +86,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
     const auto verb = std::find_if(verbs.begin(), verbs.end(),
                                    [&](const CLI::App* each) { return each->get_name() == word; });
     if (verb == verbs.end()) {
-      // Leave an unknown option after a verb to CLI11, whose message calls it an argument, not a verb.
+      // Does not refuse an unknown option after a verb: the parse in run() has a better message.
       if (found != &app && word.rfind('-', 0) == 0) return *found;
       refuse_verb(*found, word);
     }
@@ -269,7 +269,7 @@ Verb CommandLine::verb(const std::string& name, const std::string& summary) {
 
 ExitCode CommandLine::run(const Arguments& words) {
   CLI::App& app = state_->app;
-  // Set after all verbs, because later verbs would inherit the formatter, which is for the program alone.
+  // Sets the program's formatter after all verbs are added, because later verbs would inherit it.
   app.formatter_fn([this](const CLI::App* program, const std::string&, CLI::AppFormatMode) {
     return help_text(state_->texts, *program);
   });

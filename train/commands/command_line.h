@@ -57,7 +57,7 @@ class Verb {
  public:
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
 
-  /// Adds an option "--name", or a positional argument if `name` has no dashes. `value` only changes if the
+  /// Adds an option "--name", or a positional argument if `name` has no dashes. `value` changes only if the
   /// option is given. T: std::string, int64_t, uint64_t, double, or Arguments, which takes several words.
   template <class T>
   Option option(const std::string& name, T& value, const std::string& help);
@@ -68,14 +68,13 @@ class Verb {
   /// Adds a flag, an option without a value, that sets `value` to true.
   Option flag(const std::string& name, bool& value, const std::string& help);
 
-  /// Adds a verb below this verb, as in `checkpoint list`. The command line must then name a verb below this
-  /// verb.
+  /// Adds a subverb, as `list` in `checkpoint list`. The command line must then name one of the subverbs.
   Verb verb(const std::string& name, const std::string& summary);
   /// Leaves the verb out of the program's help text.
   void hide();
   /// Adds lines to the verb's own help text, below the summary.
   void add_details(const std::string& text);
-  /// The verb's "overrides" take only keys of this section of the config, so hints show no other keys.
+  /// The verb's "overrides" take only keys of this section of the config, so hints suggest no other keys.
   void set_override_section(const std::string& section);
   /// Sets the command lines at the end of the verb's help text. Every verb has at least one line.
   void set_example(const std::string& text);
@@ -94,6 +93,7 @@ struct ProgramTexts {
   std::string closing;  ///< the last lines of the help text
 };
 
+/// The command line of a program with verbs: add the verbs, then call run().
 class CommandLine {
  public:
   explicit CommandLine(ProgramTexts texts);

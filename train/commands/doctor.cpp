@@ -36,7 +36,7 @@ using Json = FieldWriter::Json;
 struct Node {
   int64_t ranks = 0;
   Json machine;                       ///< as_json(Machine) of the node's lowest rank
-  std::vector<std::string> problems;  ///< problems of all ranks of the node, without repetition
+  std::vector<std::string> problems;  ///< problems of all ranks of the node, without duplicates
   NodePower power;
 };
 
@@ -57,7 +57,7 @@ struct Report {
   std::optional<RankReport> rank_report;  ///< nullopt with only one rank
 };
 
-// A machine in the document of --json. Scripts rely on its keys. Each rank also sends this object to rank 0.
+// A machine in the document of --json. Scripts rely on its keys. Ranks also send each other this object.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
@@ -168,7 +168,7 @@ RankReport report_ranks(MpiWorld& world, const Device& device, const std::string
   Communicator& all = world.communicator();
   RankReport report;
   for (const RankHost& place : world.places()) report.hosts.push_back(place.host);
-  // Builds of one commit with different options differ only in the content of the file.
+  // Builds of one commit with different options differ only in the content of the program's file.
   const std::string program =
       fmt::format("{} {}, content {}", version(), git_commit(), content_text("/proc/self/exe"));
   const auto compare = [&](const std::string& what, const std::string& text) {
@@ -345,7 +345,7 @@ void print_for_people(const Report& report) {
   if (report.rank_report) print_out("\n{}", rank_report_text(*report.rank_report));
 }
 
-// Measures the rates of `output`, for `plan --rates`. Collective.
+// Measures rates for `plan --rates`, and writes them to the file `output`. Collective.
 void write_rates(MpiWorld& world, const std::filesystem::path& output, bool json) {
   Communicator& all = world.communicator();
   const bool leads = all.rank() == 0;

@@ -31,7 +31,7 @@ std::string labelled(const std::string& label, const char* color, const std::str
 
 std::string fatal_line(const Error& error, int64_t rank) {
   std::string what = without_rank(error, rank);
-  for (size_t at = 0; (at = what.find(";\n", at)) != std::string::npos;) what[at + 1] = ' ';  // joins a list
+  for (size_t at = 0; (at = what.find(";\n", at)) != std::string::npos;) what[at + 1] = ' ';  // joins lines
   std::string line =
       fmt::format("FATAL code={} rank={} step={} what={}", static_cast<int>(error.code()), rank,
                   error.step() ? std::to_string(*error.step()) : "-", text_of_json(what));
@@ -53,7 +53,7 @@ void end_failed(const Error& error, bool speaks) {
   // Flushes first, so that the error comes last if stdout and stderr go to one file.
   std::fflush(stdout);
   const Terminal terminal = terminal_of(stderr);
-  // Clears the line, because another rank may have left its live line.
+  // Clears the terminal's last line, which may be another rank's live line.
   const char* const clear = terminal.rewrites ? "\r\x1b[K" : "";
   if (speaks)
     print_to(

@@ -59,7 +59,7 @@ struct Subject {
     const std::vector<std::string>& all = trained.config.data.directories;
     return all.size() > 1 ? all : std::vector<std::string>();
   }
-  /// The run's data.loss_on, unless only last turns have targets.
+  /// The run's data.loss_on; kLast if only last turns have right targets.
   LossOn loss_on() const {
     return dataset.header().why_only_last.empty() ? trained.config.data.loss_on : LossOn::kLast;
   }
@@ -77,8 +77,8 @@ void require_places(const EvaluateArguments& given, const TrainedModel& trained)
                 "prepare --tokenizer MODEL");
 }
 
-// "did you mean --data data/xsum?": the data set of the run that has `split` and the name nearest to
-// `data`; "" if none is near.
+// "did you mean --data data/xsum?": of the run's data sets with a file `split`, the one whose name is nearest
+// to `data`; "" if none is near.
 std::string nearest_own_set(const fs::path& data, const std::string& split, const DataSection& own) {
   std::vector<std::string> sets = own.all();
   std::error_code ignored;
@@ -113,7 +113,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Finds model, split and settings without loading the weights, because loading takes long and much memory.
+// Finds model, split and settings without loading the weights, because loading takes much time and memory.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);
@@ -142,7 +142,7 @@ Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given
   return subject;
 }
 
-// Collective.
+// The settings that tell this evaluation from others. Collective.
 EvaluationSettings settings_of(Communicator& world, const EvaluateArguments& given, const Subject& subject,
                                const InferenceOptions& options) {
   return {.step = subject.trained.state().step,
@@ -176,7 +176,7 @@ std::string default_name(const EvaluateArguments& given, const Subject& subject,
   return evaluation_name(settings, usual);
 }
 
-// The place for the results. On rank 0 only.
+// The output directory and its files. Only rank 0 has an Output.
 struct Output {
   fs::path directory;
   std::optional<EvaluationClaim> claim;
@@ -185,7 +185,7 @@ struct Output {
   std::string scores;  ///< the text of scores.jsonl; "" without summaries
 };
 
-// Throws Error(kInputData) if no conversation keeps a target.
+// Throws Error(kInputData) if no conversation, cut to `context` tokens, keeps a target.
 void refuse_without_targets(const Subject& subject, int64_t context) {
   if (subject.dataset.header().kind != ExampleKind::kConversation) return;
   const SequenceReader reader(subject.dataset, context, subject.loss_on(), subject.examples);
@@ -269,8 +269,8 @@ class Stop {
   bool time_is_up_ = false;
 };
 
-// Goes on where an earlier start of the same evaluation stopped. Only rank 0 returns the sum over all
-// sequences. Collective.
+// Measures the loss, from where an earlier start of the same evaluation stopped. Only rank 0 returns the sum
+// over all sequences. Collective.
 LossSoFar measure_loss(InferenceModel& model, const Subject& subject, const Output* output, Stop& stop,
                        ReportShare report) {
   Communicator& world = model.model().mesh().world();
@@ -417,7 +417,7 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Finds the deadline before MPI starts, because starting MPI may take minutes.
+    // Finds the deadline before MPI starts, because find_deadline() starts a process.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

@@ -59,7 +59,7 @@ void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>
   if (decided.key == "num_beams" && decided.value != "1") remove("do_sample");
 }
 
-// The hint for an argument that follows the model and is no override.
+// The hint for an argument after the model's path that is not an override.
 std::string hint_for_word(const std::string& text) {
   std::error_code ignored;
   const std::filesystem::path path(text);

@@ -24,7 +24,7 @@ struct ModelArguments {
   std::vector<std::string> generation;  ///< the values of kGenerationOptions; "": not given
   bool do_sample = false;
 
-  /// `batch`: the default of --batch-size.
+  /// Adds the options to `verb`. `batch`: the default of --batch-size.
   void add_to(Verb& verb, int64_t batch);
 
   /// Finds the trained model, and applies the overrides and options to its config. With
@@ -43,9 +43,9 @@ struct ModelArguments {
 };
 
 /// Prints on rank 0 each of `notes` that is not empty, and the notes on the tokenizer and on the model's
-/// files; with `writes_texts`, also a note on the end tokens in a Hugging Face model's files, unless they are
-/// only the EOS of `tokenizer` or generation.eos_token_id replaces them. Throws like read_end_tokens.
-/// Collective.
+/// files. With `writes_texts`, also prints at which tokens texts end according to a Hugging Face model's
+/// files, unless that is only the EOS of `tokenizer` or generation.eos_token_id is set instead. Throws like
+/// read_end_tokens. Collective.
 void print_notes(Communicator& world, std::vector<std::string> notes, const Tokenizer& tokenizer,
                  const TrainedModel& trained, bool writes_texts);
 

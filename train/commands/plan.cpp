@@ -42,7 +42,7 @@
 namespace ripstop {
 namespace {
 
-// The rows of a search without --limit: they fit on a screen, with the lines below the table.
+// Rows that a search shows without --limit: the table and the lines below it fit on a screen.
 constexpr int64_t kRowsOfSearch = 10;
 
 struct PlanArguments {
@@ -90,16 +90,16 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The data sets of a config, in their order; none, with `notes`, if one is not there.
+/// The data sets of a config, in their order. If one is missing, none is opened, and `notes` say why.
 struct PlannedData {
   std::vector<std::string> notes;
   std::vector<TokenDataset> datasets;
   std::string validation;               ///< content_hashes() of the validation sets, if they can be opened
-  bool is_validated = true;             ///< any of them is there, or they cannot be opened
+  bool is_validated = true;             ///< false: the run validates, but no validation set exists
   bool is_refused = false;              ///< train would refuse the run, and a note says so
   std::optional<TrainingData> counted;  ///< nullopt without data sets
 
-  /// The note that train will refuse `what`.
+  /// Returns the note that train will refuse `what`, and sets is_refused.
   std::string refuse(const std::string& what, const Error& error) {
     is_refused = true;
     return fmt::format("train will refuse {}: {}{}{}", what, error.what(), error.hint().empty() ? "" : ": ",
@@ -125,9 +125,9 @@ PlannedData open_data(const DataSection& data) {
   return found;
 }
 
-/// Notes on tokenizers and validation sets, for example that train would refuse them, and on a pretrained
-/// model that ends its texts with another token. An empty text is no note. Fills in the members of `data` on
-/// validations.
+/// Notes on tokenizers and validation sets, for example why train would refuse them, and on a pretrained
+/// model that ends its texts with another token. Some notes may be empty. Sets data.validation and
+/// data.is_validated, and data.is_refused on an error.
 std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& target,
                                       const ResolvedRun& run, PlannedData& data) {
   std::vector<std::string> notes;
@@ -155,7 +155,7 @@ std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& 
   return notes;
 }
 
-/// Notes on the files with which a run would begin.
+/// Notes on the files of weights and adapters with which a new run would begin.
 std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfig& model) {
   std::vector<std::string> notes;
   if (config.model.pretrained.empty()) return notes;
@@ -167,12 +167,12 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
     if (const auto adapters = open_first_adapters(config.lora, model))
       std::ranges::move(wrappers_notes(adapters->directory, adapters->wrappers), std::back_inserter(notes));
   } catch (const Error&) {
-    // Errors are ignored, because a plan needs no file but config.json.
+    // Errors are ignored, because a plan needs only config.json of the model.
   }
   return notes;
 }
 
-/// Adds the speed of the run's own last steps, if some are alike, and their number of nodes if none is given.
+/// Adds the speed of the run's last steps if they fit the plan, and their number of nodes if none is given.
 void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, const RunTarget& target,
                              RunLength& length) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -183,12 +183,12 @@ void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, co
     const std::vector<std::string>& hosts = log.starts.back().hosts;
     length.nodes = std::ssize(std::set<std::string>(hosts.begin(), hosts.end()));
   } catch (const Error&) {
-    // The run has no file, or no log.
+    // No log can be read, so no speed is known.
   }
 }
 
-/// Tells the time from rates that the command line names; else the run's own last steps, else the data sheet
-/// of this machine's GPU.
+/// Adds the time of a step: from the rates on the command line, else from the run's own last steps, else from
+/// the data sheet of this machine's GPU.
 void add_speed(const PlanArguments& given, const RunConfig& config, RunTarget target, ResolvedRun& run,
                RunLength& length) {
   if (!given.rates.any()) add_speed_of_last_steps(config, run, target, length);
@@ -245,7 +245,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 }
 
 /// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
-/// find_continued(); "" if it would go on or there is no run. Counts `data` from there on.
+/// find_continued(); "" if it would go on or there is no run. Counts `data` from that checkpoint on.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model, PlannedData& data,
                               const std::filesystem::path& continued) {
   Io io;
@@ -279,7 +279,7 @@ std::string existing_run_note(const RunConfig& config, const ModelConfig& model,
   return "";
 }
 
-/// Adds the notes on files to run.notes.
+/// Adds notes on data, rates, weights and an existing run to run.notes.
 void add_notes(const PlanArguments& given, const RunConfig& config, const RunTarget& target,
                PlannedData& data, const std::filesystem::path& continued, ResolvedRun& run) {
   const auto add = [&](std::vector<std::string> notes) {

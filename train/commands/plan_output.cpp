@@ -59,12 +59,12 @@ std::string job_line(const ResolvedRun& run, const RunTarget& target, const Sear
   return text + ", each with " + device_memory_text(run, *target.device_memory_bytes);
 }
 
-// The table's first heading.
+// The heading of the mesh column: the axes that `named` names, as in "replicate x fsdp x tensor".
 std::string axes_column(const MeshSizes& named) {
   return axes_text(" x ", [&](MeshAxis axis) { return named.is_named(axis) ? to_string(axis) : ""; });
 }
 
-// The keys of [mesh] that the search decides, each in `format`.
+// The keys of [mesh] that the search decides, each in `format`, joined by `between`.
 std::string mesh_keys(const ResolvedRun& run, const SearchedJob& job, std::string_view between,
                       const char* format) {
   const auto text_of = [&](const char* key, int64_t value) {
@@ -79,7 +79,7 @@ std::string mesh_keys(const ResolvedRun& run, const SearchedJob& job, std::strin
   return fmt::format("{}{}{}", axes, between, text_of("pipeline_stages_per_rank", stages_per_rank));
 }
 
-// `named`: a mesh with the axes that the table has.
+// A row of the table. Its mesh column has the axes that `named` names.
 std::string table_row(const ResolvedRun& run, const RunTarget& target, const MeshSizes& named) {
   const SentBytes sent = sent_bytes(run.plan.traffic_per_step, run.mesh, target.ranks_per_node);
   const std::optional<double> share = device_share(run, target);
@@ -158,7 +158,7 @@ void add_length(const RunConfig& config, const RunLength& length, const std::fil
   document["continues"] = continued.empty() ? Json(nullptr) : Json(continued.string());
 }
 
-// The time of a step by rates; by the run's own steps it is not known how long they waited.
+// The time of a step. Without `time` the run's own steps were timed: their exposed time is not known.
 Json step_time_json(const std::optional<StepTime>& time, double step_seconds, double tokens_per_second) {
   return {{"step_seconds", step_seconds},
           {"exposed_seconds", time ? Json(time->exposed_seconds) : Json(nullptr)},

@@ -18,7 +18,7 @@ struct SearchedJob {
   int64_t ranks_per_node = 1;
   int64_t cpus_per_task = 0;  ///< --cpus-per-task; 0: not given
   double step_tokens = 0;     ///< RunLength::step_tokens
-  bool has_pipeline = false;  ///< the file or an override sets one, so that a command must say its keys
+  bool has_pipeline = false;  ///< mesh.pipeline is above 1 or overridden: commands include its keys
 };
 
 /// The table of a search with at least one row, and lines to paste for the first row.
@@ -29,7 +29,7 @@ std::string search_text(const MeshSearch& found, const RunTarget& target, const 
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 
-/// `continued`: find_continued().
+/// The document of a plan that was not refused. `continued`: the result of find_continued().
 std::string plan_document(const RunConfig& config, const ResolvedRun& run, const RunLength& length,
                           const RunTarget& target, const std::filesystem::path& continued);
 

@@ -1,4 +1,4 @@
-// The rates from which `ripstop plan` tells time, and amounts with a unit on its command line.
+// The rates from which `ripstop plan` computes times, and amounts with a unit on its command line.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,13 +21,13 @@ struct RateArguments {
   bool any() const { return !(rates.empty() && between_nodes.empty() && rank_flops.empty()); }
 };
 
-/// The rates for the ranks of `target`, whose ranks_per_node is known: the file's or the GPU's rates,
+/// The rates for the ranks of `target`, whose ranks_per_node must be set: the file's or the GPU's rates,
 /// overwritten by the values of the other options. nullopt without options. Throws CommandLineError for bad
 /// words, and Error(kInputData) for a bad file or a file from another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// Notes for the user: `target` has other ranks a node, or a rank other `threads`, than the measured job; or
-/// an option has no effect.
+/// Notes for the user: the job has another number of ranks a node, or of `threads` a rank, than the measured
+/// job; or an option has no effect.
 std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

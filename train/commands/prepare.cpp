@@ -157,9 +157,9 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
   } catch (const PrepareStopped&) {
     progress.finish();
     stop.end_process();
-    return ExitCode::kBug;  // not reached: only a signal requests a stop
+    return ExitCode::kBug;  // not reached: the signal that requested the stop ends the process
   } catch (...) {
-    // The error gets a line of its own.
+    // Ends the progress line, so that the error gets its own line.
     progress.finish();
     throw;
   }

@@ -46,7 +46,7 @@ std::string owner_of(const fs::path& directory) {
   return owner == nullptr ? "" : owner->pw_name;
 }
 
-// Throws Error(kUsage) if `output` exists and does not begin with `expected`; else it may be replaced.
+// Throws Error(kUsage) if `output` has no folder, or if it exists and does not begin with `expected`.
 void check_output(Io& io, const fs::path& output, std::string_view expected, const std::string& option) {
   const fs::path folder = output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
@@ -87,7 +87,7 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
   for (const fs::path& directory : directories)
     runs.push_back(read_run(io, directory, columns_of_each(directories.size()), options.with_texts));
   if (given.anonymous) make_anonymous(runs, owner_of(directories.front()));
-  name_shortly(runs);  // after the folders are hidden, which may have the user's name
+  name_shortly(runs);  // after folders are hidden: a folder may have the user's name
   const std::string text = page(runs, options);
   write_whole_file(io, given.output, text);
   print_out("{}: {}, {}; it holds {}\n", given.output, counted(std::ssize(runs), "run"),

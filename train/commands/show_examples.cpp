@@ -120,7 +120,7 @@ void print_shown_text(const ShownSplit& shown, const ShowArguments& given) {
 }  // namespace
 
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer) {
-  std::string result, bytes;  // `bytes`: the pieces since the last special token
+  std::string result, bytes;  // `bytes`: the text since the last special token
   for (const int32_t id : ids) {
     const TokenPiece piece = tokenizer.piece(id);
     bytes += piece.text;
@@ -134,7 +134,7 @@ std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tok
 std::string example_line(const ExampleView& view, std::string_view id) {
   std::string line = fmt::format("example {}", view.example);
   if (view.pieces > 1) line += fmt::format(", piece {} of {}", view.piece + 1, view.pieces);
-  // An id may have several lines.
+  // An id with line ends is put on one line.
   if (!id.empty()) line += "  id " + cut_to_width(id, 0);
   if (view.summary == 0) {
     line += "  " + part_text("tokens:", view.document, view.cut_document);

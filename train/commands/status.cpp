@@ -141,7 +141,7 @@ class Watch {
     before = line;
   }
 
-  int drawn_ = 0;  ///< lines of the last table
+  int drawn_ = 0;  ///< number of lines of the last table
   std::map<fs::path, std::string> lines_;
 };
 

@@ -91,14 +91,14 @@ class DocumentInput {
 
   bool is_asked() const { return questions_ != nullptr && questions_->takes_documents; }
 
-  const Questions* questions_;  // null for documents alone
+  const Questions* questions_;  // null: all lines are documents
   bool is_live_;
   TextLines lines_;
   std::optional<DocumentLine> first_;
   int64_t total_ = 0;
 };
 
-// --template if given, else the run's copy, else the prompt of an exported model, else the data set's.
+// The prompt template: --template if given, else the run's copy, the exported model's, or the data set's.
 std::string template_of(const TrainedModel& trained, const Tokenizer& tokenizer, const std::string& given) {
   if (!given.empty()) return given;
   const fs::path copy = trained.run / "prompt_template.txt";
@@ -152,7 +152,7 @@ struct Summarizer {
   const GenerationSettings& settings;
   int64_t done = 0;  ///< documents of earlier calls of run()
 
-  /// The first character of a text that goes to other ranks.
+  /// The first character of a text sent to other ranks tells its kind.
   static constexpr char kQuestion = '?', kDocument = '=';
 
   /// The summaries of rank 0's `lines` in order, on all ranks; empty without lines. Collective.
@@ -168,7 +168,7 @@ struct Summarizer {
     });
   }
 
-  /// The prompt of `document`. If the tokenizer cannot encode the text, takes its first 64 KiB.
+  /// The prompt of a text from run(). Cuts the text to 64 KiB if it has a word too long for the tokenizer.
   EncodedPrompt encode(const std::string& document) const {
     std::optional<ReadConversation> question;
     std::string text = document.substr(1);
@@ -201,7 +201,7 @@ struct Summarizer {
   }
 };
 
-/// `file`: nullopt for standard output.
+/// Writes `line` to `file`, or to standard output if `file` is nullopt.
 void write_line(const std::string& line, std::optional<SummaryFile>& file) {
   if (file) return file->append(line);
   print_out("{}\n", line);
@@ -266,14 +266,14 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::string note;
   const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
   print_notes(world.communicator(), {note}, own, trained, /*writes_texts=*/true);
-  // By rank 0's word, because files may lie on its node alone.
+  // Rank 0 decides for all ranks, because only its node may have the files.
   const bool asks = from_rank_0(world.communicator(), [&] {
     return given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });
   GenerationSettings& settings = trained.config.generation;
   const std::optional<Tokenizer> asked = question_tokenizer(trained.run, own, settings.eos_token_id);
   const Tokenizer& tokenizer = asks && asked ? *asked : own;
-  // The template is not used where all are questions, which have no text around them.
+  // Questions have no template around them. If all lines are questions, any template will do.
   const PromptTemplate prompt(tokenizer,
                               asks ? std::string(kDefaultTemplate)
                                    : template_of(trained, tokenizer, typed_template(given.prompt_template)));

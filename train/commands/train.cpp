@@ -34,7 +34,7 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Throws Error(kUsage) if the config file is of a copied or moved run, and Error(kInputData) if there is no
+// Throws Error(kUsage) if the config file is from a copied or moved run, and Error(kInputData) if there is no
 // data set. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
@@ -42,7 +42,7 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_on_rank_0(world, [&] {
-    // Checks only that the data set is there: opening it later finds other mistakes.
+    // Checks only that the data set is there: opening it later finds other errors.
     for (const std::string& data : config.data.all())
       if (std::string hint = hint_for_absent_set(config.data, data); !hint.empty())
         throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data),
@@ -55,11 +55,11 @@ std::vector<std::string> check_config(const TrainArguments& given, const RunConf
 }
 
 ExitCode train(const TrainArguments& given) {
-  // Handle signals before MPI starts, which may take minutes on many nodes: no signal may kill the rank.
+  // Handles signals before MPI starts, which may take minutes on many nodes: no signal may kill the rank.
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Finds the deadline before MPI starts, because starting MPI may take minutes.
+  // Finds the deadline before MPI starts, because find_deadline() starts a process.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
