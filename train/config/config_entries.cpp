@@ -83,8 +83,8 @@ std::string shown_line(std::string_view text, size_t number) {
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
-// `word` as TOML: a number such as .003, 3. or 03 in TOML's spelling; any other word that is not a value,
-// such as runs/first, in quotes.
+// `word` as a TOML value: unchanged if it is one; numbers such as .003, 3. and 03 in TOML's spelling; any
+// other word, such as runs/first, in quotes.
 std::string as_value(std::string word) {
   if (word == "True" || word == "False") word[0] = static_cast<char>(word[0] + 'a' - 'A');
   try {
@@ -240,7 +240,7 @@ std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::str
   return entries;
 }
 
-// Words need no quotes, because shells remove quotes. Numbers, booleans and arrays are read as TOML.
+// Parses an override's value. Words need no quotes, because shells remove quotes; other values are TOML.
 ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) {
   RunConfig any;
   const Field field = key.field(any);

@@ -25,7 +25,7 @@ struct ConfigProblem {
 };
 using ConfigProblems = std::vector<ConfigProblem>;
 
-/// Limits the list, because another program's file may have a hundred unknown keys.
+/// The limit of problems in one message: another program's file may have a hundred unknown keys.
 inline constexpr size_t kMostProblemsShown = 8;
 
 /// Does nothing without problems. Throws a single problem as an Error with its code and hint; several as one

@@ -38,7 +38,7 @@ constexpr double kSmallestFloat = std::numeric_limits<float>::min();
 #define RIPSTOP_KEY(section_, name_) \
   .section = #section_, .name = #name_, .field = [](RunConfig& c) { return field_at(&c.section_.name_); }
 
-// Starts the row of a number of ModelConfig.
+// Starts the row of a numeric member of ModelConfig, with its range.
 #define RIPSTOP_SIZE(name_) RIPSTOP_KEY(model, name_), .range = model_range(#name_)
 
 constexpr ValueRange model_range(std::string_view field) {

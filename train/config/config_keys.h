@@ -87,7 +87,7 @@ std::string suggest_config_section(std::string_view section);
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
 std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 
-/// Whether schedule.kind = "wsd" alone reads the key.
+/// Whether the key has a meaning only with schedule.kind = "wsd".
 bool is_of_wsd(const ConfigKey& key);
 
 /// The value that to_toml writes; "" for an optional key without a value, and for keys that a config may not
@@ -102,7 +102,7 @@ std::string toml_number(double value);
 /// `text` as a quoted and escaped TOML string.
 std::string toml_string(std::string_view text);
 
-/// "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
+/// The key's type for messages: "an integer", "one of \"auto\", \"cpu\", \"cuda\"".
 std::string expected_type(const ConfigKey& key);
 
 }  // namespace ripstop

@@ -119,8 +119,8 @@ std::string lower(std::string_view text) {
 }
 
 // Whether other programs call the key `name`. Words before the "|" of ConfigKey::elsewhere match with or
-// without their section. Words with a section after the "|" match only in that section: `name` means the
-// preset only in [model].
+// without their section. Words after the "|" match only as written: "model.name" matches `name` only in
+// section [model].
 bool is_known_as(const ConfigKey& key, std::string_view section, std::string_view name) {
   const size_t bar = std::min(key.elsewhere.find('|'), key.elsewhere.size());
   const std::string end = fmt::format(".{}", name), path = fmt::format("{}.{}", section, name);

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLongestStringBytes = 4096;
 
 // `path` with the values of environment variables in place of $NAME and ${NAME}, and $ in place of $$.
-// nullopt if a variable is not set.
+// nullopt if a variable is not set or empty.
 std::optional<std::string> with_variables(const std::string& path) {
   std::string result;
   for (size_t at = 0; at < path.size();) {
@@ -151,7 +151,7 @@ class Assigner {
     for (const char c : value)
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
         refuse(entry_.where, fmt::format("'{}' holds a control character", path()));
-    // Expand "~" and "$" here, because no shell reads a config file. Only paths may have these characters.
+    // Expand "~" and "$" here, because no shell reads a config file. Strings other than paths have neither.
     const std::optional<std::string> whole = with_variables(value);
     if (!whole)
       refuse(entry_.where, fmt::format("'{}' has a variable that is not set: {}", path(), entry_.shown),
@@ -371,7 +371,7 @@ std::vector<ConfigDifference> compare(const RunConfig& old_config, const RunConf
     std::string old_value = written_value(key, old_config), new_value = written_value(key, new_config);
     if (old_value == new_value) continue;
     if (key.path() == "data.weights" && old_config.data.draws_like(new_config.data)) continue;
-    // With weights sets have epochs of their own, so a run cannot begin or cease to have them.
+    // With weights each data set has its own epochs, so a run can neither add nor drop data.weights.
     const bool has_both = !old_value.empty() && !new_value.empty();
     result.push_back(
         {.key = key.path(),

@@ -41,7 +41,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// The system makes the names in /proc and /dev/fd: a near name is another process or descriptor.
+// Whether the path is below /proc or /dev/fd, where a near name is another process or descriptor.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();
@@ -94,7 +94,7 @@ std::string hint_for_absent(const fs::path& path, std::string_view option, std::
   };
   std::vector<std::string> candidates;
   for (std::string& other : names_in(folder_of(file)))
-    // Compares names before looking at files, which takes longer.
+    // Compares names first, because looking at files takes longer.
     if (!nearest_name(name, {&other, 1}).empty() && holds(file.parent_path() / other))
       candidates.push_back(std::move(other));
   const std::string nearest = nearest_name(name, candidates);

@@ -19,7 +19,7 @@
 namespace ripstop {
 namespace {
 
-// A limit, above the limit of read_config_entries, so that a read of /dev/zero ends.
+// A limit so that a read of /dev/zero ends. read_config_entries() has a lower limit and a better message.
 constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 
 // LLaMA 3's rope_original_max_position_embeddings.
@@ -86,7 +86,7 @@ class ConfigBuilder {
   }
 
  private:
-  // Null if the key is not given. A value equal to the default counts as given.
+  // The entry of the key `path`, or null. A value equal to the default counts as given.
   const ConfigEntry* given(std::string_view path) const {
     for (const ConfigEntry& entry : entries_)
       if (entry.key->path() == path) return &entry;
@@ -311,7 +311,7 @@ class ConfigBuilder {
                     "leave it out: \"auto\" takes the largest that fits");
   }
 
-  // run_length checks the steps that train.epochs come to.
+  // With train.epochs the number of steps is not known yet: run_length() checks it.
   void check_schedule() {
     for (const ConfigEntry& entry : entries_)
       if (is_of_wsd(*entry.key) && config_.schedule.kind != ScheduleKind::kWsd)

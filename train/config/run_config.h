@@ -25,7 +25,7 @@ namespace ripstop {
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class RecomputeChoice { kAuto, kNone, kSelective, kFull };
 enum class ScheduleKind { kCosine, kLinear, kConstant, kWsd };
-/// The fall of the learning rate at the end of ScheduleKind::kWsd.
+/// The shape of the learning rate's decay at the end of ScheduleKind::kWsd.
 enum class ScheduleDecay { kLinear, kOneMinusSqrt, kCosine };
 enum class FloatChoice { kBfloat16, kFloat32 };
 enum class KeepBest { kLoss, kRougeL, kNone };
@@ -92,7 +92,7 @@ struct MeshSection : PerAxis<std::optional<int64_t>, true> {
 struct DataSection {
   std::string directory;                 ///< the data set; empty: `directories` is set
   std::vector<std::string> directories;  ///< several data sets
-  /// Chances of each of `directories` to give a sequence, in any unit; empty: an epoch has all sequences.
+  /// Relative chance of each of `directories` to give a sequence; empty: an epoch has all sequences.
   std::vector<double> weights;
   int64_t sequence_length = 0;
   bool pack = true;
@@ -105,17 +105,17 @@ struct DataSection {
     const char* key;
     std::string what, hint;
   };
-  /// Why a config is refused that has these keys; `has_epochs`: and train.epochs.
+  /// Why these keys are refused; nullopt if they are valid. `has_epochs`: train.epochs is given, too.
   std::optional<Problem> problem(bool has_epochs) const;
   /// The directories of all data sets, in the order of their numbers.
   std::vector<std::string> all() const { return directories.empty() ? std::vector{directory} : directories; }
   /// The key of all(), for messages.
   const char* key() const { return directories.empty() ? "data.directory" : "data.directories"; }
-  /// The directory of the first data set, which decides where one must.
+  /// The directory of the first data set, whose tokenizer is used for all of them.
   const std::string& first() const { return directories.empty() ? directory : directories.front(); }
   /// The share of each data set in the sequences; empty without weights.
   std::vector<double> shares() const;
-  /// Whether shares() are the same, but for the rounding of their divisions.
+  /// Whether shares() are equal, up to rounding.
   bool draws_like(const DataSection& other) const;
 };
 
@@ -123,7 +123,7 @@ struct TrainSection {
   std::optional<int64_t> steps;   ///< nullopt: `epochs` is set
   std::optional<int64_t> epochs;  ///< passes over the data; nullopt: `steps` is set
   int64_t global_batch_sequences = 0;
-  std::optional<int64_t> micro_batch_sequences;  ///< per tensor group; nullopt: "auto"
+  std::optional<int64_t> micro_batch_sequences;  ///< per data rank; nullopt: "auto"
   RecomputeChoice recompute = RecomputeChoice::kAuto;
   std::optional<bool> reshard_after_forward;  ///< nullopt: "auto"
   bool validate_at_start = false;
@@ -150,11 +150,11 @@ struct ScheduleSection {
   ScheduleKind kind = ScheduleKind::kCosine;
   int64_t warmup_steps = 0;
   double minimum_ratio = 0.0;
-  double decay_ratio = 0.1;  ///< share of the run's steps in which the rate of kWsd falls
+  double decay_ratio = 0.1;  ///< share of the run's steps in which the learning rate of kWsd falls
   ScheduleDecay decay = ScheduleDecay::kLinear;
   bool operator==(const ScheduleSection&) const = default;
 
-  /// The steps at the end of a run of `steps` steps in which the rate of kWsd falls, to the nearest.
+  /// The number of steps, at the end of a run of `steps`, in which the learning rate of kWsd falls; rounded.
   int64_t decay_steps(int64_t steps) const { return std::llround(decay_ratio * static_cast<double>(steps)); }
 };
 
@@ -202,8 +202,8 @@ struct RunConfig {
 
 /// Reads the TOML file, then the overrides ("section.key=value", the value in TOML or a bare word). Fills in
 /// presets and defaults. Checks each value, and the rules between keys. Throws Error(kUsage), with file, line
-/// and the nearest valid key, for a wrong config; Error(kResources) if mesh.tensor does not divide the
-/// model's heads.
+/// and the nearest valid key, for a wrong config; Error(kResources) if its only problem is that mesh.tensor
+/// does not divide the model's heads.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides = {});
 
 /// Same as load_run_config, but reads TOML from memory. `name`: the name of this text in messages.
@@ -229,7 +229,7 @@ struct StepRange {
 /// range that begins before step 1 or ends before it begins.
 StepRange parse_step_range(std::string_view text);
 
-/// The whole config as TOML, every key with its value. parse_run_config reads back an equal config.
+/// The config as TOML: each key that has a written_value(). parse_run_config reads back an equal config.
 std::string to_toml(const RunConfig& config);
 
 /// A key whose value differs between two configs. Values are written as in TOML.
@@ -260,9 +260,9 @@ std::vector<ConfigDifference> compare_models(const ModelConfig& old_model, const
 std::string fields_text(const ModelConfig& model);
 
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
-/// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: WHOSE is a run
-/// with a checkpoint, or a checkpoint, from whose weights a new run can begin. `allow_changes`:
-/// differences with may_change_if_allowed are not refused.
+/// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: `whose` has
+/// weights from which a new run can begin, so the hint offers that. `allow_changes`: differences with
+/// may_change_if_allowed are not refused.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
                                                  bool has_weights = true, bool allow_changes = false);
