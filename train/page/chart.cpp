@@ -191,7 +191,7 @@ class Drawing {
                              y_.logarithmic ? "; vertical axis logarithmic" : "");
   }
 
-  // The place of `step` of a run.
+  // The x coordinate of `step` of a run.
   double place_of(const RunRecord& run, int64_t step) const {
     if (abscissa_ == Abscissa::kStep) return x_.at(static_cast<double>(step));
     const std::vector<Column>& all = run.columns.all();

@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 3> kWords<Abscissa> = {"step", "to
 
 enum class Unit { kNumber, kShare, kBytes };
 
-/// A picture of a series of all runs.
+/// A chart of one series, with a line for each run.
 struct Chart {
   Series series;
   std::string title;  ///< HTML, like `note`
@@ -34,7 +34,7 @@ struct Chart {
   std::string set = {};             ///< if given, draws losses of the data set that has this name
 };
 
-/// The numbers of `series` in a column of `run`, of `chart.set` if it names a data set.
+/// The numbers of `series` in a column of `run`; if `chart.set` names a data set, the numbers of that set.
 const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column& column, Series series);
 
 /// An SVG with lines in the colors "c0", "c1" and so on of the page's style, one for each run; "" if no run

@@ -20,7 +20,7 @@ enum class Series : uint8_t {
   kNorm,
   kSpeed,
   kUtilization,
-  kExposed,  ///< exposed communication of the first axis as a share of the step; then of the other axes
+  kExposed,  ///< exposed communication of the first axis (exposed()); the values up to kMemory are other axes
   kMemory = kExposed + kMeshAxes.size(),
 };
 /// Exposed communication of `axis` as a share of the step.
@@ -47,18 +47,18 @@ struct SetExtents {
   Extent loss, validation;
 };
 
-/// A few steps in a row.
+/// One point of the curves: a few consecutive steps.
 struct Column {
-  int64_t index = 0;  ///< any of its steps, divided by Columns::width()
+  int64_t index = 0;  ///< any step of the column, divided by Columns::width()
   int64_t step = 0;   ///< the last step
   double tokens = 0;  ///< tokens seen up to `step`
   double hours = 0;   ///< hours spent in steps and validations up to `step`
   std::array<Extent, kSeriesCount> values;
-  std::vector<SetExtents> sets;  ///< up to the last set with a number; empty if the run has one data set
+  std::vector<SetExtents> sets;  ///< by the data set's number; empty if the run has one data set
 
   Extent& operator[](Series series) { return values[static_cast<size_t>(series)]; }
   const Extent& operator[](Series series) const { return values[static_cast<size_t>(series)]; }
-  /// The data set with this number.
+  /// The losses of data set `number`. Lengthens `sets` if needed.
   SetExtents& set(size_t number) {
     if (sets.size() <= number) sets.resize(number + 1);
     return sets[number];
@@ -69,8 +69,8 @@ struct Column {
 /// whenever there are too many.
 class Columns {
  public:
-  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than half as
-  /// many columns.
+  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than
+  /// `most` / 2 columns.
   explicit Columns(size_t most) : most_(most) {}
 
   /// The column of `step`, valid until the next call. A step before the last column gets the last column.

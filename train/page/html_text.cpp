@@ -31,7 +31,7 @@ void add_letter(std::string& out, std::string_view sequence) {
     out += sequence;
 }
 
-// The bytes of the first `most` characters; a byte that is no UTF-8 counts as one.
+// The number of bytes in the first `most` characters; a byte that is not UTF-8 counts as a character.
 size_t bytes_of(std::string_view text, size_t most) {
   size_t at = 0;
   for (size_t n = 0; n < most && at < text.size(); ++n)

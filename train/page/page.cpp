@@ -27,7 +27,7 @@ constexpr std::pair<std::string_view, std::string_view> kSections[] = {
     {"history", "Restarts and warnings"},
     {"origin", "Origin"}};
 
-// A chart of each data set that any run has beside others.
+// A loss chart for each data set of the runs that have several data sets.
 std::vector<Chart> charts_of_sets(Runs runs) {
   std::vector<Chart> charts;
   for (const RunRecord& run : runs)
@@ -98,7 +98,7 @@ std::vector<Chart> charts_of(Runs runs) {
                     .note = "of rank 0, since its start",
                     .unit = Unit::kBytes});
   const std::vector<Chart> of_sets = charts_of_sets(runs);
-  charts.insert(charts.begin() + 2, of_sets.begin(), of_sets.end());  // behind the losses of all
+  charts.insert(charts.begin() + 2, of_sets.begin(), of_sets.end());  // after the losses over all data
   return charts;
 }
 

@@ -18,7 +18,7 @@ struct PageOptions {
 /// Maximum number of runs of a page.
 inline constexpr size_t kMostRuns = 16;
 
-/// Begins every page, so that a page may replace an older one.
+/// The beginning of every page, by which `report` recognizes an older page that it may replace.
 inline constexpr std::string_view kPageBegin = "<!doctype html>\n<!-- report of ripstop -->\n";
 
 /// The page of 1 to kMostRuns runs.

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// Takes the events of metrics.jsonl in their order.
+// Fills a RunRecord from the events of metrics.jsonl, in their order.
 class RecordMaker {
  public:
   RecordMaker(RunRecord& run, bool with_texts) : run_(run), with_texts_(with_texts) {}
@@ -30,7 +30,7 @@ class RecordMaker {
     take(start.account);
     for (const ConfigDifference& change : start.changes)
       run_.changes.push_back(fmt::format("from step {} on {}", start.step + 1, change.text()));
-    // A start of a run that is done makes no step, and its plan has no measurement beside it.
+    // If the run is already done, a start makes no step: nothing is measured to show beside its plan.
     makes_no_step_ = run_.end && start.steps > 0 && start.step >= start.steps;
     if (makes_no_step_) return;
     note_start(start);
@@ -134,7 +134,7 @@ class RecordMaker {
 
   RunRecord& run_;
   const bool with_texts_;
-  bool makes_no_step_ = false;  // the last start
+  bool makes_no_step_ = false;  // the last start makes none
   double tokens_ = 0;
 };
 
@@ -226,7 +226,7 @@ void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRec
     }
 }
 
-// Returns nullopt if the checkpoint is damaged: `checkpoint list` describes the damage.
+// Returns nullopt if there is no checkpoint or it is damaged: `checkpoint list` describes the damage.
 std::optional<CheckpointState> newest_state(Io& io, const fs::path& run) {
   try {
     return read_manifest(io, find_checkpoint(io, run, "latest")).state;
@@ -235,7 +235,7 @@ std::optional<CheckpointState> newest_state(Io& io, const fs::path& run) {
   }
 }
 
-/// The names of several data sets.
+/// Short names of the data sets; empty if there is only one.
 std::vector<std::string> set_names(const RunConfig& config) {
   return config.data.all().size() > 1 ? short_paths(config.data.all()) : std::vector<std::string>();
 }

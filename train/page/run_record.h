@@ -65,7 +65,7 @@ struct RunRecord {
   std::string path;                ///< the directory as given
   std::string name;                ///< `path`, or its end (name_shortly)
   std::string state;               ///< RunStatus::state
-  std::vector<std::string> notes;  ///< what could not be read
+  std::vector<std::string> notes;  ///< for people: what could not be read
   std::optional<RunConfig> config;
   std::vector<std::string> sets;  ///< short names of several data sets
   Columns columns;
@@ -79,15 +79,15 @@ struct RunRecord {
   double time = 0;                                                        ///< time of the last event
   std::vector<Restart> restarts;                                          ///< the first kMostRestarts
   int64_t restart_count = 0;
-  std::vector<std::string> changes;    ///< "from step 6 on KEY: old -> new", by --allow-changes
+  std::vector<std::string> changes;    ///< "from step 6 on KEY: old -> new" (StartEvent::changes)
   std::vector<WarningEvent> warnings;  ///< the last kMostWarnings
   int64_t warning_count = 0;
   int64_t checkpoint_count = 0, checkpoint_bytes = 0, failed_saves = 0;
   double checkpoint_seconds = 0;
   TimeUse seconds;
-  std::optional<RunAccount> account;  ///< the last
+  std::optional<RunAccount> account;  ///< the last account
   std::map<std::string, HostTime> hosts;
-  std::optional<CheckpointState> state_of_checkpoint;  ///< nullopt without a checkpoint
+  std::optional<CheckpointState> state_of_checkpoint;  ///< nullopt: none is readable
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
   std::string predictions_from;                        ///< the evaluation that has `predictions`
   std::vector<Prediction> predictions;                 ///< the first kMostPredictions
@@ -95,7 +95,7 @@ struct RunRecord {
   static constexpr size_t kMostRestarts = 200, kMostWarnings = 50, kMostHosts = 4096, kMostPredictions = 20;
 };
 
-/// Why a start of a run ended: "a stop was requested"; nullopt: no `end` event was written.
+/// Why a start ended, for people: "a stop was requested". `end`: nullopt if the start wrote no `end` event.
 std::string reason_of(const std::optional<EndEvent>& end);
 
 /// Reads the run in `directory`, which may still run and may have no checkpoints. Damage becomes a note.
@@ -103,8 +103,8 @@ std::string reason_of(const std::optional<EndEvent>& end);
 /// to read documents and summaries.
 RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
 
-/// Names runs by the ends of their paths: without the folders that all of them share, a single one by its
-/// last two names.
+/// Names each run by the end of its path: without the folders that all runs share, or, if there is only one
+/// run, by the last two names.
 void name_shortly(std::vector<RunRecord>& runs);
 
 /// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on,
