@@ -17,7 +17,7 @@ constexpr const char* kExitCodes =
     "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
     "  78 memory, mesh or machine";
 
-// The verbs are in the order of --help.
+// --help shows the verbs in this order.
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
