@@ -10,7 +10,7 @@
 namespace ripstop {
 namespace {
 
-// Maximum ranks in a hint: a far larger job is no useful advice.
+// The most ranks that a hint may name: a far larger job is no useful advice.
 int64_t most_ranks(const RunTarget& target) {
   constexpr int64_t kTimesTheRanks = 64, kOfAnyJob = 1024;
   return std::max(kTimesTheRanks * target.ranks, kOfAnyJob);
@@ -39,7 +39,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
            plan_with_least_recompute(config, target, recomputes_from(config), {sizes.back()}, run);
   };
   const int64_t most = most_ranks(target) / unit;
-  // Doubles from 1, because on a far larger mesh than needed, padding of shards could exceed the memory.
+  // Doubles from 1, because a far larger mesh than needed may not fit: padding of its shards takes memory.
   int64_t too_few = 0, enough = 1;
   while (enough <= most && !fits(enough)) {
     too_few = enough;

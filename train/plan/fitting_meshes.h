@@ -13,7 +13,7 @@ namespace ripstop {
 struct FittingMesh {
   MeshSizes mesh;
   int64_t micro_batch_sequences = 0;
-  int64_t bytes = 0;  ///< memory of the fullest rank and its libraries
+  int64_t bytes = 0;  ///< memory of the fullest rank, with its libraries
   Recompute recompute = Recompute::kNone;
 
   /// "replicate 1 x fsdp 2 x tensor 1 with micro_batch_sequences 4 and recompute full"; "and recompute ..."
@@ -49,8 +49,8 @@ struct FittingMeshes {
 /// across nodes. True if target.ranks_per_node is not known.
 bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor);
 
-/// Plans other meshes and micro-batches, with at least the config's recomputation. target.device_memory_bytes
-/// must be known. Takes milliseconds for each mesh, less than a second for most models.
+/// Plans other meshes and micro-batches than those of `run`, with at least the config's recomputation.
+/// target.device_memory_bytes must be known. Takes milliseconds a mesh, for most models less than a second.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
 
 /// Error(kResources): a plan exceeds the memory. The hint names alternatives.

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Widths and lengths that differ by factors of about three: a rate between two of them is a mean.
+// Sizes of the timed models, two to four times apart: PlannedClock interpolates between them.
 struct Sample {
   int64_t hidden, intermediate, heads, vocabulary, sequences, positions;
 };
@@ -32,10 +32,10 @@ constexpr Sample kCpuSamples[] = {{64, 172, 4, 1024, 2, 128},
 constexpr Sample kCudaSamples[] = {
     {512, 1376, 8, 32000, 8, 512}, {2048, 5632, 16, 8192, 4, 2048}, {4096, 11008, 32, 32000, 2, 4096}};
 
-// Times each call of a kernel, by its sizes.
+// Collects the time of each call of each kernel, by the kernel's sizes.
 class KernelTimes final : public KernelObserver {
  public:
-  using Key = std::tuple<std::string, DType, std::array<int64_t, 3>, int64_t>;  // the last: FLOP, else bytes
+  using Key = std::tuple<std::string, DType, std::array<int64_t, 3>, int64_t>;  // last: FLOP, else bytes
 
   void run(const KernelWork& work, FunctionRef<void()> kernel) override {
     const Clock::time_point begin = Clock::now();
@@ -88,7 +88,7 @@ void time_kernels(Communicator& all, const Device& device, const PlanRequest& re
   for (int64_t sequence = 0; sequence <= sharding.sequence_count; ++sequence)
     offset.push_back(static_cast<int32_t>(sequence * sharding.sequence_length));
   for (int64_t number = 0; number <= kSteps; ++number) {
-    times.is_on = number > 0;  // the first step makes kernels
+    times.is_on = number > 0;  // skips the first step, in which libraries make kernels
     all.barrier();
     step.run(
         1,
@@ -100,7 +100,7 @@ void time_kernels(Communicator& all, const Device& device, const PlanRequest& re
   times.stream = nullptr;
 }
 
-// The mean of each of the `own` numbers over the ranks. All ranks have equally many. Collective.
+// The mean over ranks of each number in `own`, which has the same length on all ranks. Collective.
 std::vector<double> mean_of_ranks(Communicator& all, const std::vector<double>& own) {
   std::vector<double> sums(own.size());
   for (const std::vector<double>& theirs : lists_of_all_ranks(all, own))
@@ -148,7 +148,7 @@ Rates measure_rates(MpiWorld& world, const Device& device) {
   rates.kernels = measure_kernels(all, device);
   double watts = 0;
   for (const NodePower& node : power_of_nodes(world, meter, cuda)) watts += node.watts.total();
-  if (watts > 0) rates.watts_per_rank = watts / static_cast<double>(all.size());  // NaN: not readable
+  if (watts > 0) rates.watts_per_rank = watts / static_cast<double>(all.size());  // not if NaN: unreadable
   std::vector<double> memory;
   for (const RankSpeed& each : measure_ranks(world, device)) memory.push_back(each.memory_bytes_per_second);
   rates.memory_bytes_per_second = mean_of_ranks(all, memory).front();

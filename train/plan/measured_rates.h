@@ -4,9 +4,9 @@
 
 namespace ripstop {
 
-/// Measures the rates of this launch: every rank trains a few small models alone, all at once, as they share
-/// cores, caches and power in a step, and each kernel's median time counts (the mean over ranks). Then the
-/// links between ranks. Takes about half a minute on a CPU. Collective; equal on all ranks.
+/// Measures the rates of this launch. All ranks train a few small models, each alone but at the same time, so
+/// that they share cores, caches and power as in a step; a kernel's time is the mean of the ranks' medians.
+/// Also measures power, memory and links. Takes half a minute on a CPU. Collective; equal on all ranks.
 Rates measure_rates(MpiWorld& world, const Device& device);
 
 }  // namespace ripstop

@@ -16,7 +16,7 @@
 namespace ripstop {
 namespace {
 
-// Ranks of a pipeline that the search tries. More are idle for too long.
+// The most ranks of a pipeline that the search tries. In a longer one, ranks are idle for too long.
 constexpr int64_t kMostPipeline = 16;
 
 // A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
@@ -39,7 +39,7 @@ class SearchedMesh {
     if (is_new) plan_with_micro_batch(config_, target_, sizes_[index], place->second);
     return place->second;
   }
-  // planned() with its time.
+  // Same as planned(), with ResolvedRun::time.
   const ResolvedRun& timed(size_t index) {
     planned(index);
     ResolvedRun& run = planned_.at(index);
@@ -132,7 +132,7 @@ class Search {
   void add(const MeshSizes& mesh, int64_t stages_per_rank) {
     std::vector<int64_t> sizes = micro_batches_to_try(config_, target_, mesh, stages_per_rank);
     if (config_.train.micro_batch_sequences) sizes = {*config_.train.micro_batch_sequences};
-    // The verb train refuses micro-batches whose rows the tensor axis cannot cut, and turns with a gap.
+    // Skips what the verb train refuses: rows that the tensor axis cannot cut, and incomplete turns.
     if (sizes.empty() || sizes.front() * config_.data.sequence_length % mesh.tensor != 0 ||
         !are_turns_whole(config_, mesh, stages_per_rank, sizes.front()))
       return;
@@ -168,8 +168,8 @@ class Search {
     return sent_bytes(run.plan.traffic_per_step, run.mesh, target_.ranks_per_node);
   }
 
-  // Moves the rows with the shortest steps to `rows`. Times every micro-batch that fits: often a larger one
-  // takes less, but neither it nor fewer bytes always do.
+  // Moves the rows with the shortest steps to `rows`. Times every micro-batch that fits, because neither a
+  // larger micro-batch nor fewer bytes always make the step shorter.
   void add_shortest(int64_t most, std::vector<ResolvedRun>& rows) {
     std::vector<const ResolvedRun*> all;
     for (const auto& [percent, ladders] : std::exchange(ladders_, {}))

@@ -24,11 +24,11 @@ SentBytes sent_bytes(const AxisBytes& traffic, const MeshSizes& mesh, int64_t ra
 /// Axis sizes that a search must keep; nullopt: any size.
 using KeptSizes = PerAxis<std::optional<int64_t>>;
 
-/// Numbers of bytes up to this multiple of the least count as equal: padding alone differs that much.
+/// Meshes that send up to this multiple of the fewest bytes count as equal: padding alone differs that much.
 inline constexpr double kAsFewBytes = 1.05;
 
-/// Percent of the computation, rounded down, that goes into empty sequences, recomputation and, in a
-/// pipeline, waits of ranks that have nothing to compute.
+/// Percent of the ranks' time, rounded down, that empty sequences, recomputation and, in a pipeline, ranks
+/// with nothing to compute take.
 int64_t lost_percent(const RunConfig& config, const ResolvedRun& run);
 
 struct MeshSearch {
@@ -41,13 +41,13 @@ struct MeshSearch {
 };
 
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
-/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would
-/// span nodes, unless config.mesh.allow_tensor_across_nodes is set. Without kept.pipeline, tries pipelines
-/// only if the rates of products are known, because percent lost and bytes sent have no common measure, and
-/// only on several nodes: of up to 16 ranks with one or two stages each, if a stage lies inside a node. With
-/// it, keeps config.mesh.pipeline_stages_per_rank, too. target.ranks_per_node must be known. Returns at
-/// most `most_rows` rows. Makes one plan for each mesh and mode of recomputation if the largest micro-batch
-/// fits, else as many as a bisection takes. Throws like unplanned_run.
+/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would span
+/// nodes, unless config.mesh.allow_tensor_across_nodes is set. With kept.pipeline, tries only
+/// config.mesh.pipeline_stages_per_rank. Without, tries pipelines of up to 16 ranks with one or two stages
+/// each, if the job has several nodes, a stage lies inside one, and rates of products are known: only time
+/// can weigh lost percent against sent bytes. target.ranks_per_node must be known. Returns at most
+/// `most_rows` rows. With rates, plans and times every micro-batch that fits; without, plans only those that
+/// may be among the best. Throws like unplanned_run.
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);
 

@@ -14,10 +14,10 @@ namespace {
 // Rows of a micro-batch on a CPU with which matrix products reach full speed.
 constexpr int64_t kCpuRows = 4096;
 
-// Rows of a micro-batch from which on a pipeline loses more by idling than products gain by more rows.
+// The most rows of an "auto" micro-batch in a pipeline: larger ones cost more idle time than products gain.
 constexpr int64_t kPipelineRows = 2048;
 
-// Maximum summaries that a rank writes at once in a validation.
+// The most summaries that a rank writes at once in a validation.
 constexpr int64_t kSlots = 32;
 
 // Plans the model that writes summaries at validations, if the config asks for any, with as many slots as
@@ -121,9 +121,9 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
   run.idle_share = 1 - static_cast<double>(g) / static_cast<double>(computed);
   split_layers(config, target, run);
   run.pipeline_idle_share = pipeline_idle_share(run, target.rows.target_share, run.micro_batches);
-  // Kept units are gathered once a step, not for each micro-batch, and more micro-batches in flight hide
-  // messages; but recomputation and smaller micro-batches cost more than either saves. Two stages on each
-  // rank have one number in flight.
+  // A pipeline first tries what takes most memory: units kept whole are gathered once a step, not for each
+  // micro-batch, and more micro-batches in flight hide messages. Both are given up before recomputation or a
+  // smaller micro-batch, which cost more. With two stages on each rank, the number in flight is fixed.
   const bool piped = run.mesh.pipeline > 1;
   const std::vector<double> aheads =
       piped && run.step.sharding.stages_per_rank == 1 ? std::vector{1.0, 0.5, 0.0} : std::vector{1.0};

@@ -9,13 +9,13 @@ namespace ripstop {
 /// Maximum tokens of a micro-batch: planning takes time for each chunk of its logits.
 inline constexpr int64_t kMostMicroBatchTokens = int64_t{1} << 24;
 
-/// Whether the micro-batches of a step are in whole turns, if each has `sequence_count` sequences: two stages
-/// on each rank compute mesh.pipeline micro-batches in turn.
+/// Whether the micro-batches of a step, of `sequence_count` sequences each, make whole turns: with two stages
+/// on each rank, their number must be a multiple of mesh.pipeline. Always true with one stage on each rank.
 bool are_turns_whole(const RunConfig& config, const MeshSizes& mesh, int64_t stages_per_rank,
                      int64_t sequence_count);
 
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
-/// no size gives all ranks of a tensor group the same number of rows, or none has whole turns.
+/// no size makes whole turns and gives all ranks of a tensor group the same number of rows.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh, int64_t stages_per_rank);
 
@@ -29,8 +29,8 @@ std::vector<Recompute> recomputes_from(const RunConfig& config);
 /// `sequence_count` of them.
 int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64_t sequence_count);
 
-/// Plans step, summaries and snapshots of `run` with `sequence_count` sequences in a micro-batch. Returns
-/// whether the plan fits into the memory of `target`.
+/// Plans the step, the summaries and the snapshots of `run` with micro-batches of `sequence_count` sequences.
+/// Returns whether the plan fits into the memory of `target`.
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 

@@ -54,7 +54,7 @@ double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t 
   const ShardingOptions& sharding = run.step.sharding;
   const auto all = static_cast<double>(run.model.num_hidden_layers);
   const double head = head_in_layers(run.model, sharding.sequence_length);
-  // Times in forwards of a layer. A backward takes two, and what it computes again.
+  // The unit of time is the forward of a layer. A backward takes two, and its recomputation.
   const double total = training_flops_per_token(run.model, sharding.sequence_length).causal;
   const double again =
       recomputed_flops_per_token(run.model, sharding.sequence_length, sharding.recompute).causal;
@@ -64,7 +64,7 @@ double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t 
     forward.push_back(static_cast<double>(layers));
     backward.push_back(of_backward * forward.back());
   }
-  backward.back() += 3 * target_share * head;  // runs the head's forward, too
+  backward.back() += 3 * target_share * head;  // the head's forward and backward
   PipelineSizes sizes = pipeline_sizes(run.mesh, sharding, micro_batches);
   sizes.ahead = 1;
   return pipeline_timeline(sizes, forward, backward, /*message=*/0).idle_share;
@@ -74,7 +74,7 @@ std::string pipeline_text(const ResolvedRun& run, DeviceKind device) {
   std::vector<std::string> layers, in_flight, memory;
   for (const StagePlan& each : plan_stages(run.request(device))) {
     layers.push_back(std::to_string(each.stage.layers));
-    if (each.stage.number >= run.mesh.pipeline) continue;  // on a rank that has been told
+    if (each.stage.number >= run.mesh.pipeline) continue;  // a rank's second stage: in the lists already
     in_flight.push_back(std::to_string(each.in_flight));
     memory.push_back(bytes_text(each.bytes));
   }

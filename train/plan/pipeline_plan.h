@@ -8,18 +8,18 @@
 
 namespace ripstop {
 
-/// Settles the layers of each stage (ShardingOptions::stage_layers): mesh.pipeline_layers if the config has
-/// them for this number of stages, else split_stages() with the share of targets in the data set. None
-/// without a pipeline. Throws like with_layers() and split_stages().
+/// Sets ShardingOptions::stage_layers, the layers of each stage: to mesh.pipeline_layers if the config has a
+/// number for each stage, else by split_stages() with the share of rows that have a target. Empty without a
+/// pipeline and without that key. Throws like with_layers() and split_stages().
 void split_layers(const RunConfig& config, const RunTarget& target, ResolvedRun& run);
 
-/// The share of a step of `micro_batches` in which the ranks of the pipeline compute nothing: before their
-/// first, after their last, and while they wait for a longer stage. Counts operations, so messages take no
-/// time. 0 without a pipeline. The layers must be split.
+/// The share of a step of `micro_batches` micro-batches in which ranks of the pipeline are idle: before their
+/// first operation, after their last, and while they wait for a longer stage. Messages take no time. 0
+/// without a pipeline. Call split_layers() first.
 double pipeline_idle_share(const ResolvedRun& run, double target_share, int64_t micro_batches);
 
-/// "4 stages of 8, 8, 8 and 8 layers, 15.8% idle; 7, 5, 3 and 1 micro-batches in flight; 30.1, 28.0, 26.4 and
-/// 27.9 GiB a rank; units kept whole after forward". Plans each rank of the pipeline.
+/// "2 stages of 16 and 16 layers, 14.3% idle; 3 and 1 micro-batches in flight; 30.1 GiB and 28.0 GiB a rank;
+/// units kept whole after forward". Plans each rank of the pipeline.
 std::string pipeline_text(const ResolvedRun& run, DeviceKind device);
 
 /// Notes on a pipeline with fewer micro-batches than stages, and on one whose stages span nodes.

@@ -100,7 +100,7 @@ std::vector<int32_t> read_model_ends(Io& io, const fs::path& directory) {
   try {
     return parse_run_config(config, directory.string()).generation.eos_token_id;
   } catch (const Error&) {
-    return {};  // config of a later version: weights can be read, check_resumable() refuses a resume
+    return {};  // another version's config: its weights can be read, and check_resumable() refuses a resume
   }
 }
 

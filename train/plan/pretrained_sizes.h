@@ -12,8 +12,8 @@
 
 namespace ripstop {
 
-/// The checkpoint with which run.continue_from begins a new run: if it names a run, the newest one. Empty
-/// without that key, and if run.directory has checkpoints of its own. Throws Error(kUsage) if it names no
+/// The checkpoint with which run.continue_from begins a new run; the newest one if the key names a run. Empty
+/// without the key, or if run.directory has checkpoints of its own. Throws Error(kUsage) if the key names no
 /// checkpoint, Error(kStorage) if the checkpoint is damaged or superseded.
 std::filesystem::path find_continued(Io& io, const RunConfig& config);
 
@@ -22,24 +22,24 @@ struct PretrainedOrigin {
   /// The newest whole checkpoint of the run if the run has begun, else find_continued(), else the model that
   /// model.pretrained names.
   std::filesystem::path directory;
-  bool has_begun = false;  ///< `directory` is a checkpoint of the run itself, or the one that it continues
+  bool has_begun = false;  ///< `directory` is a checkpoint of this run, or find_continued()
 };
 
 /// The origin for a config with model.pretrained. Reads only directories and manifests. Throws Error(kUsage),
-/// with the path to type instead, if the run has not begun and the directory does not exist; Error(kStorage)
-/// if it does not exist and the run has only unreadable checkpoints; and the errors of find_stored_model and
-/// find_continued.
+/// with the path to type instead, if the run has not begun and the model does not exist; Error(kStorage) if
+/// the model does not exist and all checkpoints of the run are unreadable. Also throws like find_stored_model
+/// and find_continued.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes from config.json or the manifest. Throws like read_pretrained_config and read_manifest.
 ModelConfig read_model_sizes(Io& io, const std::filesystem::path& directory);
 
-/// The ids that end texts of the model in `directory`, ascending, from its files (read_end_tokens) or from a
-/// checkpoint's config. Throws like read_end_tokens, read_manifest and parse_run_config.
+/// The ids that end texts of the model in `directory`, ascending: read_end_tokens(), or those in the config
+/// of a checkpoint; none if this version cannot read it. Throws like read_end_tokens and read_manifest.
 std::vector<int32_t> read_model_ends(Io& io, const std::filesystem::path& directory);
 
-/// A note if a run's texts end at `ends`, the end tokens of its pretrained model, and these lack the EOS of
-/// `tokenizer`, which ends the data set's summaries; else "".
+/// A note if the texts of a run end at `ends`, the end tokens of its pretrained model, and `ends` lacks the
+/// EOS of `tokenizer`, at which the data set's summaries end; else "".
 std::string end_tokens_note(const RunConfig& config, const std::vector<int32_t>& ends,
                             const Tokenizer& tokenizer);
 

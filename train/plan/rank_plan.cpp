@@ -10,7 +10,7 @@ std::vector<int64_t> ends_of_axis(int64_t size) {
   return size > 1 ? std::vector<int64_t>{0, size - 1} : std::vector<int64_t>{0};
 }
 
-// The plan of the fullest of the ranks with one place in the pipeline.
+// The plan of the fullest rank at index `pipeline` of the pipeline axis.
 RankPlan plan_stages_of(const PlanRequest& request, int64_t pipeline) {
   RankPlan fullest;
   for (const int64_t fsdp : ends_of_axis(request.mesh.fsdp))
@@ -58,7 +58,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
     walk(std::min(period, walked));
   walk(walked);
   RankPlan plan;
-  // The bytes of an evaluation are no part of a step.
+  // Read before the evaluation, whose bytes are no part of a step.
   const AxisBytes sent = mesh.bytes_sent();
   for (const MeshAxis axis : kMeshAxes) {
     plan.traffic_per_step[axis] = sent[axis] - sent_before.front()[axis];
@@ -81,7 +81,7 @@ RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinate
 
 RankPlan plan_fullest(const PlanRequest& request) {
   const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
-  std::set<std::vector<int64_t>> known;  // the layers of ranks between the ends
+  std::set<std::vector<int64_t>> known;  // layers of the ranks planned between the ends
   RankPlan fullest;
   for (int64_t rank = 0; rank < request.mesh.pipeline; ++rank) {
     const bool is_end = rank == 0 || rank == request.mesh.pipeline - 1;
@@ -96,7 +96,7 @@ RankPlan plan_fullest(const PlanRequest& request) {
 
 std::vector<StagePlan> plan_stages(const PlanRequest& request) {
   const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
-  // More micro-batches than 2 P are not in flight, however many a step has.
+  // At most 2 P micro-batches are in flight, however many a step has.
   const PipelineSizes sizes = pipeline_sizes(request.mesh, request.step.sharding,
                                              std::min(request.micro_batches, 2 * request.mesh.pipeline));
   std::vector<StagePlan> stages(split.layers.size());

@@ -29,9 +29,9 @@ struct RankPlan {
   AxisBytes traffic_per_step;  ///< bytes sent in each step but the first, which may gather more
 };
 
-/// The number of `micro_batches` that a plan runs. With P ranks in the pipeline: all up to 3 P; else 3 P and
-/// the remainder of `micro_batches` by P. Begin, middle and end are then as in the whole step, which has more
-/// groups of P like the group in the middle. One rank: the first, a middle one and the last.
+/// The number of micro-batches that a plan runs for a step of `micro_batches`. With P ranks in the pipeline:
+/// all up to 3 P; else 3 P plus the remainder of `micro_batches` by P. The whole step only repeats the middle
+/// group of P more often. Without a pipeline (P = 1): the first, one from the middle and the last.
 int64_t walked_micro_batches(const MeshSizes& mesh, int64_t micro_batches);
 
 /// The meta device on which a step is planned.
@@ -43,16 +43,16 @@ Device planned_device(const PlanRequest& request);
 /// collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank with the most memory. Plans only the first and last ranks of the axes, because ranks
-/// differ only by the replicated parameters in their shards; in a pipeline the first rank, the first
-/// with each other number of layers, and the last, because earlier ranks keep more micro-batches.
+/// The plan of the rank with the most memory. Plans only the first and the last rank of fsdp and tensor axis,
+/// because ranks differ only by the replicated parameters in their shards. Of a pipeline, plans the first
+/// rank, the last, and the first with each other number of layers: earlier ranks keep more micro-batches.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// A stage of a pipeline.
 struct StagePlan {
   Stage stage;
   int64_t bytes = 0;      ///< RankPlan::memory of the stage's fullest rank
-  int64_t in_flight = 1;  ///< the most micro-batches between the begin of a forward and the end of a backward
+  int64_t in_flight = 1;  ///< the most micro-batches in flight at once
 };
 
 /// Plans each stage, in order.

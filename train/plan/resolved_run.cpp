@@ -136,8 +136,7 @@ StepOptions resolve_step(const RunConfig& config, const RunTarget& target, std::
   return step;
 }
 
-// Throws Error(kUsage) if two stages on each rank cannot compute the micro-batches. `sizes`: sizes that
-// they can.
+// Throws Error(kUsage) unless are_turns_whole() for the run's micro-batches. `sizes`: micro_batches_to_try().
 void require_whole_turns(const RunConfig& config, const ResolvedRun& run, const std::vector<int64_t>& sizes) {
   const int64_t share = divide_up(config.train.global_batch_sequences, run.mesh.data_ranks());
   const int64_t size = config.train.micro_batch_sequences.value_or(sizes.empty() ? 1 : sizes.front());
@@ -155,7 +154,7 @@ void require_whole_turns(const RunConfig& config, const ResolvedRun& run, const 
 }
 
 // The config's micro-batch, or for "auto" all sizes to try. Throws Error(kUsage) if the tensor axis cannot
-// cut their rows, or the pipeline not their number.
+// cut its rows, if it has too many tokens, and like require_whole_turns().
 std::vector<int64_t> micro_batch_sizes(const RunConfig& config, const RunTarget& target,
                                        const ResolvedRun& run) {
   const MeshSizes& mesh = run.mesh;

@@ -21,7 +21,7 @@ struct ResolvedRun {
   bool deterministic = false;
   bool validates = true;  ///< TrainSection::validates
   double idle_share = 0;  ///< share of the sequences of each step that are empty
-  /// Share of the other work's time in which the ranks of a pipeline have nothing to compute.
+  /// Share of a step in which the ranks of a pipeline have nothing to compute; empty sequences count as work.
   double pipeline_idle_share = 0;
   RankPlan plan;  ///< plan of the fullest rank
   /// The model that writes summaries at validations; nullopt without summaries.

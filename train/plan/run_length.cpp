@@ -35,8 +35,8 @@ std::string epochs_text(double epochs) {
   return fmt::format("{:.3g} epoch{}", epochs, epochs == 1 ? "" : "s");
 }
 
-// A line for each data set; for each of several, "data/xsum: 786 examples, none is cut; 112 sequences an
-// epoch, 70% of the run's, about 2.3 epochs". A resumed run shows shares of its coming sequences.
+// Adds a line for each data set. With several: "data/xsum: 786 examples, none is cut; 112 sequences an epoch,
+// 70% of the run's, about 2.3 epochs". For a resumed run, shares are those of the sequences to come.
 void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
   const std::vector<double> shares = config.shares();
   for (size_t set = 0; set < data.sets.size(); ++set) {
@@ -115,7 +115,7 @@ constexpr size_t kLastSteps = 21;
 
 // Whether `run` on `target` should be as fast as the steps after `start`.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
-  // Only a CPU's peak is measured; a GPU's is from its data sheet.
+  // The source of a CPU's peak begins with "measured" even if the peak is not known (kNoCpuPeak).
   const bool on_cpu = start.peak_flops_source.rfind("measured", 0) == 0;
   return start.mesh == run.mesh && start.recompute == to_string(run.step.sharding.recompute) &&
          start.parameters == parameter_count(run.model) &&
@@ -123,7 +123,7 @@ bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& 
          on_cpu == (target.device == DeviceKind::kCpu);
 }
 
-// The speed of a run of `length`, which may go on from a checkpoint. `source`: where the rates are from.
+// The planned speed of a run of `length`, which may go on from a checkpoint. `source`: Rates::source.
 RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std::string& source) {
   std::string text = time.exposed_seconds > 0
                          ? fmt::format("of which {} wait for messages, ", seconds_text(time.exposed_seconds))

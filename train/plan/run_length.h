@@ -47,11 +47,11 @@ struct RunLength {
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 
-/// The rows of the batches of `data` in sequences of `sequence_length`.
+/// Facts of the rows of `data` in sequences of `sequence_length`; the default without data.
 StepRows rows_of(const std::optional<TrainingData>& data, int64_t sequence_length);
 
-/// Tells the time of `run` by the rates of `target`, else, on GPUs, by the data sheet of the GPU
-/// `gpu` (CudaGpu::name; "": none). Sets run.time, length.speed and length.watts, where they are known.
+/// Sets run.time, length.speed and length.watts, if they are known: by the rates of `target`, else, on GPUs,
+/// by the data sheet of the GPU named `gpu` (CudaGpu::name; "": none).
 void add_planned_time(RunTarget target, const std::string& gpu, ResolvedRun& run, RunLength& length);
 
 struct LengthLine {

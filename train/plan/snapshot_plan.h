@@ -11,12 +11,11 @@ namespace ripstop {
 
 /// The memory of a rank's Snapshot. All numbers are 0 if no save runs during training.
 struct SnapshotPlan {
-  int64_t most_bytes = 0;      ///< limit for the copies of a rank
-  int64_t whole_bytes = 0;     ///< bytes of all arrays that the fullest rank saves
-  int64_t kept_bytes = 0;      ///< bytes of the copies on the fullest rank
-  bool beside_device = false;  ///< true on a GPU: the copies lie in host memory
-  bool takes_the_rest =
-      false;  ///< checkpoint.snapshot_mib is "auto": with less memory there are fewer copies
+  int64_t most_bytes = 0;       ///< limit for the copies of a rank
+  int64_t whole_bytes = 0;      ///< bytes of all arrays that the fullest rank saves
+  int64_t kept_bytes = 0;       ///< bytes of the copies on the fullest rank
+  bool beside_device = false;   ///< true on a GPU: the copies lie in host memory
+  bool takes_the_rest = false;  ///< checkpoint.snapshot_mib is "auto": copies take the memory left
 
   bool is_whole() const { return kept_bytes == whole_bytes; }
 };
@@ -28,6 +27,7 @@ bool saves_while_training(const RunConfig& config);
 int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank, DType moments,
                    int64_t most_bytes);
 
+/// Sets most_bytes, whole_bytes and kept_bytes of `plan` for copies of at most `most_bytes` a rank.
 void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                   DType moments, int64_t most_bytes);
 

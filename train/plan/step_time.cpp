@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// The number of a group's `size` ranks that one node has.
+// The number of ranks that a group of `size` ranks along `axis` has on one node.
 int64_t members_of_node(const MeshSizes& mesh, const std::string& axis, int64_t size,
                         int64_t ranks_per_node) {
   if (ranks_per_node == 0) return size;
@@ -84,7 +84,7 @@ double PlannedClock::measured_rate(const std::vector<Point>& points,
     double square = 0;
     for (size_t s = 0; s < sizes.size(); ++s)
       square += std::pow(std::log(std::max<int64_t>(sizes[s], 1)) - point.sizes[s], 2);
-    // The least distance gives a point of these sizes all the weight there is.
+    // The lower bound avoids a division by 0, and gives a point of these sizes almost all the weight.
     const double weight = 1 / std::pow(std::max(square, 1e-6), 2);
     sum += weight * point.per_second;
     weights += weight;
@@ -109,7 +109,7 @@ void PlannedClock::run(const KernelWork& work, FunctionRef<void()>) {
   compute(place->second);
 }
 
-// While messages move, the host computes at the share of its speed that they leave.
+// While messages move, kernels run at LinkRate::compute_share of their speed.
 void PlannedClock::compute(double seconds) {
   while (seconds > 0) {
     double share = 1, until = std::numeric_limits<double>::infinity();
@@ -197,7 +197,7 @@ class TimedStage {
 
   StageTime time() {
     const int64_t stages = request_.mesh.pipeline;
-    // The last two micro-batches before which a stage of a pipeline has begun all that it has in flight.
+    // In a pipeline, the two micro-batches beyond those in flight at once show the steady state.
     const int64_t walked = stages == 1 ? walked_micro_batches(request_.mesh, request_.micro_batches)
                                        : step_.model().most_batches() + 2;
     // Only the first step of a run gathers frozen weights that stay gathered, so a later step is timed.
@@ -228,7 +228,7 @@ class TimedStage {
         micro_batches, [&](int64_t) { return next(); }, 0.0, {1}, [] { return false; });
     begun_.push_back({clock_.seconds(), clock_.exposed_seconds()});
   }
-  // The middle one of three micro-batches of an evaluation gathers beside computing, as in a step.
+  // Evaluates three micro-batches: the gathers of the middle one overlap with compute, as in a step.
   double forward_seconds() {
     begun_.clear();
     step_.evaluate(
@@ -248,7 +248,7 @@ class TimedStage {
   std::vector<Span> begun_;  // when each micro-batch begins, and the end
 };
 
-// The times of all stages. Times equal stages once, and each of two on a rank as if it were alone.
+// The times of all stages. Equal stages are timed once; two stages on a rank as if each had its own rank.
 std::vector<StageTime> time_stages(PlanRequest request, PlannedClock& clock, const StepRows& rows) {
   ShardingOptions& sharding = request.step.sharding;
   sharding.stage_layers = stage_split(request.model, request.mesh, sharding).layers;

@@ -15,10 +15,10 @@
 
 namespace ripstop {
 
-/// The clock of one rank: kernels run one after another, messages of a kind of link and way too, and all at
-/// once. A message to this rank begins as soon as it starts to receive: the other rank is never late. A
-/// kernel takes FLOPs / rate or bytes / rate, with the rate of the kernel's measured sizes that are nearest
-/// (a mean of logarithms by distance^-4); without measured ones the longer of FLOPs and bytes.
+/// The clock of one rank. Kernels run one after another, and so do messages on one kind of link in one
+/// direction; kernels and messages overlap. A message arrives as if its sender were never late. A kernel
+/// takes FLOPs / rate, or bytes / rate without FLOPs; the rate is the mean of the kernel's measured rates
+/// (of logarithms, weighted by distance^-4 in sizes). Without any, the longer of FLOPs and bytes counts.
 class PlannedClock final : public KernelObserver {
  public:
   /// `rates` is borrowed. `ranks_per_node`: 0 for all on one node.
@@ -29,20 +29,20 @@ class PlannedClock final : public KernelObserver {
   PlannedLink& link(const MeshGroup& group);
 
   double seconds() const { return now_; }
-  /// The seconds of a message between stages of a pipeline, over the slowest of their links.
+  /// The seconds of a message of `bytes` between stages of a pipeline, over their slowest link.
   double boundary_seconds(int64_t bytes);
   /// The part of seconds() in which nothing was computed.
   double exposed_seconds() const { return exposed_; }
-  /// The work that took no time, as its rate is not known: "memory", "messages between nodes". Sorted.
+  /// The work that took no time because its rate is not known: "memory", "messages between nodes".
   std::vector<std::string> left_out() const;
-  double kernel_seconds(const KernelWork& work);
+  double kernel_seconds(const KernelWork& work);  ///< the time of one kernel; does not advance the clock
 
  private:
   struct Channel {
     const char* name;
     LinkRate rate;
     double free = 0;      ///< the second from which on this rank sends nothing
-    double received = 0;  ///< and receives no message
+    double received = 0;  ///< the second from which on it receives nothing
     bool is_missed = false;
   };
   class GroupLink;

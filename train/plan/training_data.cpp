@@ -29,8 +29,8 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .shares = config.data.shares()};
 }
 
-// The number of sequences in the first `epochs` epochs without weights; adds what it counts to `data`.
-// nullopt if goes_on() is false.
+// The number of sequences in the first `epochs` epochs without weights; nullopt if goes_on() is false.
+// Extends data.sequences_before.
 std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets,
                                            const BatchLoaderOptions& options, int64_t epochs,
                                            FunctionRef<bool()> goes_on) {
@@ -152,7 +152,7 @@ std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Toke
   std::vector<TokenDataset> datasets;
   for (const std::string& directory : config.data.all()) {
     datasets.emplace_back(dataset_file(directory, "train.h5"));
-    // The run keeps the first tokenizer and decodes with it, so it must be the data set's.
+    // The run stores and decodes with `tokenizer`, so it must be the first data set's.
     if (datasets.size() == 1)
       require_dataset_tokenizer(datasets.back(), tokenizer);
     else
@@ -172,7 +172,7 @@ bool count_run(TrainingData& data, DataSets datasets, const RunConfig& config, c
     const auto all = sequences_of_epochs(data, datasets, options, *config.train.epochs, goes_on);
     const auto used = all ? sequences_of_epochs(data, datasets, options, at.epoch, goes_on) : all;
     if (!used) return false;
-    // Steps do not tell what is used: the last step of fewer epochs may have been a part of one.
+    // Counts sequences, because the last step may have been partial if train.epochs was smaller before.
     const int64_t left = *all - *used - at.sequence;
     data.steps = from.step + (left > 0 ? divide_up(left, batch) : left / batch);
     data.epochs = static_cast<double>(*config.train.epochs);

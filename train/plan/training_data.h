@@ -23,13 +23,13 @@ struct SetData : DataCounts {
   /// The sum of the squares of the examples' tokens, to which attention's time is proportional. Running text
   /// counts as if all of its documents were as long as a sequence.
   double squared_tokens = 0;
-  double epochs = 0;  ///< passes over the data in the whole run, expected ones if drawn by weights
+  double epochs = 0;  ///< passes over the data in the whole run; with weights the expected number
 };
 
-/// The sums over all data sets. `kind` is the first set's; with weights there are no common epochs (0).
+/// The sums over all data sets. `kind` is the first set's; `epochs` is 0 with weights, where sets differ.
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
-  std::string plan_hash = {};  ///< hashes of each data set's first PackPlan, with spaces between
+  std::string plan_hash = {};  ///< the hash of each data set's first PackPlan, with spaces between
   int64_t first_step = 0;      ///< steps done in the checkpoint with which the run goes on
   int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
   int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
@@ -37,15 +37,15 @@ struct TrainingData : SetData {
   std::vector<int64_t> sequences_before = {};
 };
 
-/// Opens train.h5 of the config's data sets. `tokenizer`: the first set's. Throws Error(kInputData) for a
-/// set made with another tokenizer than now lies beside it, or than the first set.
+/// Opens train.h5 of the config's data sets. `tokenizer`: the first set's. Throws Error(kInputData) if the
+/// tokenizer that made a set is not the tokenizer in the set's directory, or not like the first set's.
 std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Tokenizer& tokenizer);
 
 /// The first of `datasets` that has conversations; null if there is none.
 const TokenDataset* find_conversations(DataSets datasets);
 
-/// The reading of conversations (TokenizerFiles) by the model of a run on `datasets`, if the first set has
-/// none. nullopt if it has some, or if no set has.
+/// The tokenizer options of the first set with conversations: how a model of the run reads questions. nullopt
+/// if that is the first set, whose options the run's tokenizer has already, or if no set has conversations.
 std::optional<TokenizerChoice> question_choice(DataSets datasets);
 
 /// content_hash() of each of `sets`, with spaces between.
@@ -55,16 +55,15 @@ std::string content_hashes(const auto& sets) {
   return hashes;
 }
 
-/// Counts the data of a run that begins from the lengths of its examples; reads no token. With train.epochs,
-/// packs every epoch, because epochs differ in their numbers of sequences. Before each epoch except the
-/// first, calls goes_on(); if goes_on() is false, returns nullopt. Throws Error(kInputData) for a set without
-/// examples.
+/// Counts the data of a run from step 0. Reads lengths of examples, but no token. With train.epochs, packs
+/// every epoch, because epochs differ in their numbers of sequences. Before each epoch except the first,
+/// calls goes_on(), and returns nullopt if it is false. Throws Error(kInputData) for a set without examples.
 std::optional<TrainingData> count_training_data(
     DataSets datasets, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
-/// Counts steps, epochs and tokens of `data` anew, for a run that goes on at `from` with `config`: what the
-/// cursor has used, and what is left. `data` is of the same data sets, in sequences as `config` packs them.
-/// Packs epochs that it does not have yet, calling goes_on() before each; returns false if that is false.
+/// Counts steps, epochs and tokens of `data` anew, for a run that goes on from `from` with `config`: the part
+/// up to its cursor, and the part that is left. `data` must count `datasets`, packed as in `config`. Packs
+/// epochs that `data` has not counted, calling goes_on() before each; returns false if that is false.
 bool count_run(
     TrainingData& data, DataSets datasets, const RunConfig& config, const CheckpointState& from,
     FunctionRef<bool()> goes_on = [] { return true; });
@@ -72,8 +71,8 @@ bool count_run(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) if data.loss_on applies to none of the sets, or unless each has_targets(), for
-/// conversations Error(kInputData). The hint names a long enough data.sequence_length.
+/// Throws Error(kUsage) if data.loss_on applies to no set. Throws Error(kUsage), for conversations
+/// Error(kInputData), if a set has no targets; the hint names a data.sequence_length that is long enough.
 void require_targets(DataSets datasets, const RunConfig& config);
 
 /// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
