@@ -169,7 +169,7 @@ struct Records {
   std::string operator()(const StartEvent& start) const {
     constexpr uint64_t kStart = 1;
     const std::string version = record(Message().number(1, time).text(3, "brain.Event:2"));
-    // Makes TensorBoard drop what it has read of this and later steps, which the run makes again.
+    // Makes TensorBoard drop the steps after start.step that it has read: the run makes them again.
     const std::string session = record(at(start.step + 1).message(7, Message().integer(1, kStart)));
     Message info;
     for (const ConfigKey& key : config_keys())
@@ -234,7 +234,7 @@ struct Records {
   std::string operator()(const auto&) const { return ""; }
 
  private:
-  // Calls take(name, part) for the part of each data set.
+  // Calls take(name, part) for each data set's name and part of the event.
   void for_each_set(const auto& parts, const auto& take) const {
     for (size_t set = 0; parts && set < std::min(parts->size(), sets.size()); ++set)
       take(sets[set], (*parts)[set]);

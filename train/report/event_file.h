@@ -28,7 +28,7 @@ class EventFile {
   std::filesystem::path path_;
   const RunConfig config_;
   const std::vector<std::string> sets_;  ///< short names of several data sets
-  double last_time_ = 0;                 ///< last time in the older files, then in the last record
+  double last_time_ = 0;                 ///< last time in the older files, then that of the last record
   double shift_ = 0;                     ///< seconds by which the clock was behind last_time_ at the start
 };
 

@@ -14,8 +14,8 @@ struct StepMetrics;
 /// "42s", "12m30s", "3h12m", "2d04h"; "?" if `seconds` is negative, not finite or above 1e10.
 std::string duration_text(double seconds);
 
-/// `time`, in seconds since 1970, in the local time zone or in UTC: "2026-11-23 05:35:00 UTC". `format` is
-/// that of strftime(). "?" unless |time| < 1e11.
+/// `time`, in seconds since 1970, in the local time zone or in UTC: "2026-11-23 05:35:00 CET". `format`: as
+/// for strftime(). "?" unless |time| < 1e11.
 std::string clock_text(double time, const char* format = "%F %T %Z", bool utc = false);
 
 /// "512 B", "61.3 MiB", "64.0 GiB".
@@ -30,13 +30,13 @@ std::string perplexity_text(double loss);
 /// "1 example", "3 micro-batches". `noun` is the singular.
 std::string counted(int64_t number, const std::string& noun);
 
-/// "1.23k", "0.0012"; at most `digits` significant digits.
+/// "1230", "12.3k", "0.0012"; at most `digits` significant digits.
 std::string number_text(double value, int digits = 4);
 
-/// number_text(), but "<0.001" for less: what is that little needs no digits.
+/// number_text(), but "<0.001" for values between 0 and 0.001.
 std::string amount_text(double value);
 
-/// "12.3 s", "12.3 us" below a millisecond.
+/// "12.3 s"; below a millisecond "12.3 us".
 std::string seconds_text(double seconds);
 
 /// "1.5 node-hours, 0.62 kWh (413.3 W a node, 1.2M tokens a kWh)"; "" without an account.
@@ -56,7 +56,7 @@ std::string step_line(const StepMetrics& step, int64_t steps, std::optional<int6
 /// The live line: step 123/500  loss 2.3187  118400 tok/s  eta 3h12m
 std::string live_step_line(const StepMetrics& step, int64_t steps, double eta_seconds);
 
-/// `paths` without the folders that all of them begin with; the last `kept` names of each always stay.
+/// `paths` without the folders that all of them begin with. Keeps at least the last `kept` names of each.
 std::vector<std::string> short_paths(const std::vector<std::string>& paths, size_t kept = 1);
 
 }  // namespace ripstop

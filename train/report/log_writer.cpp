@@ -14,7 +14,7 @@ namespace {
 // The pause between two attempts to write lines that wait, and between two checks of the path.
 constexpr std::chrono::milliseconds kPause{1000};
 
-// A file system call that takes longer is reported by trouble().
+// trouble() reports a file system call that takes longer.
 constexpr std::chrono::seconds kLongCall{10};
 
 // The lines of `old` that `found` lacks: all lines after the last line of `found` that is also in `old`.
@@ -128,7 +128,7 @@ void LogWriter::progressed() {
 }
 
 // Waits until the thread makes `done` true. Returns false if the thread does nothing for too long. Waits in
-// short pieces, so that a time in which this process was stopped counts as at most one piece.
+// short pieces, so that a pause of this whole process (SIGSTOP) counts as at most one piece.
 bool LogWriter::await(std::unique_lock<std::mutex>& guard, const std::function<bool()>& done) {
   constexpr std::chrono::duration<double> kPiece{0.1};
   while (waited_seconds_ <= rights_.patience_seconds) {
@@ -181,7 +181,7 @@ bool LogWriter::work(std::unique_lock<std::mutex>& guard, bool syncs) {
   }
   // Writes line by line, so that a nearly full disk gets the lines that still fit.
   while (!lines_.empty()) {
-    const Entry& entry = lines_.front();  // take_back() does not move it
+    const Entry& entry = lines_.front();  // stays in place while others add or take back
     is_writing_ = true;
     bool may_write = false;
     try {

@@ -25,7 +25,7 @@ struct LogRights {
   std::function<bool()> may_write = [] { return true; };
   /// Throws Error unless this process owns the log. If empty, the log does not follow a replaced file.
   std::function<void()> check_owner = {};
-  /// Maximum time that callers wait for a file system that does nothing.
+  /// The longest wait of callers for a file system that does not answer.
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
@@ -106,7 +106,7 @@ class LogWriter {
   bool is_writing_ = false;          ///< the write of the first line has begun
   bool wakes_ = false;               ///< the thread has work now
   bool stops_ = false, has_ended_ = false;
-  int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and how many the thread has answered
+  int64_t asked_ = 0, answered_ = 0;              ///< calls of sync(), and those that the thread has answered
   std::optional<Clock::time_point> still_since_;  ///< last progress of the thread; nullopt: it has no work
   double waited_seconds_ = 0;  ///< time that callers have waited since the thread last did something
   std::optional<Error> failure_;

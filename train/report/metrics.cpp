@@ -71,7 +71,7 @@ struct LogLine {
   int64_t step;   // step of the event
 };
 
-// The lines of a log that begin at the bytes from `begin`, where a line begins, to before `end`.
+// The lines of a log whose first byte lies in [begin, end). A line must begin at `begin`.
 struct LogPart {
   int64_t begin = 0, end = INT64_MAX;
 };
@@ -128,8 +128,8 @@ int64_t next_line(const InputFile& file, int64_t at) {
   return file.bytes();
 }
 
-// The first byte of a line before which no event has a step above `step`, at most about kNear before the
-// first event that has. Reads a few blocks: the steps of a log are in order.
+// The start of a line at most about kNear bytes before the first event with a step above `step`, and never
+// after that event. Bisects, because the steps of a log are in order.
 int64_t place_of_step(const InputFile& file, int64_t step) {
   constexpr int64_t kNear = 1 << 20;
   int64_t low = 0, high = file.bytes();

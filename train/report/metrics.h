@@ -116,7 +116,7 @@ struct StartEvent {
   int64_t micro_batches = 0;          ///< micro-batches of a data rank in a step
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< size of one checkpoint
-  int64_t takeover = 0;            ///< Takeover::number; 0 if the run was already done
+  int64_t takeover = 0;            ///< Takeover::number; 0 if the start found nothing to do
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
   std::string deadline_source;     ///< the name of an environment variable, or "squeue"
   int64_t parameters = 0;
@@ -380,7 +380,7 @@ using MetricsEvent = std::variant<StartEvent, StepMetrics, HostsEvent, Validatio
 /// A new file that has the events of metrics.jsonl in another form. How to add one: CONTRIBUTING.md.
 struct SecondLog {
   std::filesystem::path path;  ///< empty: there is no second log
-  /// The bytes for an event; may be empty. `time`: when it happened, in seconds since 1970.
+  /// The bytes for an event; may be empty. `time`: the event's time, in seconds since 1970.
   std::function<std::string(const MetricsEvent& event, double time)> records;
 };
 
@@ -389,7 +389,7 @@ class MetricsFile : public LogWriter {
  public:
   explicit MetricsFile(const std::filesystem::path& path, LogRights rights = {}, SecondLog second = {})
       : LogWriter(path, std::move(rights), second.path), second_(std::move(second)) {}
-  /// Adds the line of `event`, and fills in `time`.
+  /// Adds the line of `event`; if event.time is 0, with the present time.
   void write(const MetricsEvent& event);
 
  private:
@@ -408,8 +408,8 @@ struct MetricsLog {
   std::vector<EndEvent> ends;
   bool ended = false;  ///< the last event is an `end`
   std::string damage;  ///< "2 lines are no events, the first is line 7: no JSON"; or empty
-  /// Whether events are missing here (read_log_ends). The vectors' last elements are still the last of all,
-  /// but for kinds that are not in the tail.
+  /// Whether events are missing here (read_log_ends). The last element of each vector is still the log's last
+  /// event of that kind, unless the tail has no such event.
   bool has_gap = false;
 };
 
@@ -417,12 +417,12 @@ struct MetricsLog {
 /// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// read_log_ends() and cut_to_step() read a log of up to this size as a whole, of a longer one these parts.
+/// The largest log that is read whole; the head and the tail that read_log_ends() reads of a larger one.
 inline constexpr int64_t kWholeLogBytes = int64_t{16} << 20, kLogHeadBytes = int64_t{1} << 20,
                          kLogTailBytes = int64_t{8} << 20;
 
-/// Same as read_metrics(), but reads of a long log only the events of its head and tail, and between them the
-/// starts from the steps `started_at`, in ascending order.
+/// Same as read_metrics(), but of a log above kWholeLogBytes, reads only the events of its head and tail, and
+/// between them the starts from the steps in `started_at`, which must ascend.
 MetricsLog read_log_ends(const std::filesystem::path& path, const std::vector<int64_t>& started_at);
 
 /// Calls visit(event) for each event, in the file's order, and stores no event. Returns MetricsLog::damage.

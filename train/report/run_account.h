@@ -4,7 +4,7 @@
 
 namespace ripstop {
 
-/// Node-hours and energy that a run has used over all its starts, and the tokens that it has gained.
+/// The node-hours and the energy that a run has used over all its starts, and its tokens.
 struct RunAccount {
   double node_hours = 0;
   int64_t tokens = 0;             ///< tokens of the run's steps; a step made again counts once

@@ -16,8 +16,8 @@ namespace ripstop {
 
 void secure_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    // Lower numbers are taken, so the new file gets the stream's number. Writes to a closed standard output
-    // still fail, so that require_output() sees that the result was lost.
+    // Lower numbers are taken, so the new file gets the stream's number. O_RDONLY makes writes to a closed
+    // standard output fail, so that require_output() sees that the result was lost.
     if (::fcntl(stream, F_GETFD) < 0)
       static_cast<void>(::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_RDWR));
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);

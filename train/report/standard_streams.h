@@ -19,8 +19,8 @@ void secure_standard_streams();
 /// read; otherwise the errno of write(2).
 size_t write_patiently(int descriptor, std::string_view text, double seconds);
 
-/// Writes `text` for people to `stream`, after the stream's buffered text. Ignores all failures; waits at
-/// most a second for a reader that does not read.
+/// Flushes `stream` and writes `text` for people to it. Ignores all failures; waits at most a second for a
+/// reader that does not read.
 void print_text(std::FILE* stream, const std::string& text);
 /// print_text() of a formatted text.
 template <class... Values>

@@ -6,10 +6,10 @@
 
 namespace ripstop {
 
-/// The terminal that a stream ends at.
+/// The properties of the terminal at which a stream ends.
 struct Terminal {
   bool is_terminal = false;
-  bool rewrites = false;  ///< can overwrite a line: $TERM is not "dumb"
+  bool rewrites = false;  ///< can overwrite a line: $TERM is set, and not "dumb"
   bool colors = false;    ///< `rewrites` is true, and $NO_COLOR is not set
   int64_t width = 0;      ///< width in columns; 0: not known, or no terminal
 };

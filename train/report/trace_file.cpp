@@ -44,7 +44,7 @@ std::string names_text(const TraceFacts& facts, const std::vector<std::string>& 
   return text;
 }
 
-// Category, and what a collective, such as "fsdp all_gather", sends.
+// The JSON fields "cat" and, for a collective with a name like "fsdp all_gather", "args".
 std::string kind_text(const RangeRecorder::Range& range) {
   if (range.track == 0)
     return fmt::format(R"("cat":"{}")", range.name.starts_with("wait ") ? "wait" : "range");
@@ -55,7 +55,7 @@ std::string kind_text(const RangeRecorder::Range& range) {
                      range.name.substr(0, space), range.name.substr(space + 1), range.bytes);
 }
 
-// The facts of a whole file; throws for any other.
+// The facts of the trace `text`. Throws Error(kInputData) if the trace is not whole.
 TraceFacts facts_of(const fs::path& path, std::string_view text) {
   const JsonReader reader(path.string(), ExitCode::kInputData);
   if (!text.starts_with(kTraceBegin) || text.find(kEventsBegin) == text.npos || !text.ends_with(kEventsEnd))
@@ -143,7 +143,7 @@ void write_trace(Io& io, const fs::path& folder, const TraceFacts& facts, const 
   std::ranges::sort(sorted, {}, [](const auto* range) {
     return std::tuple(range->track, range->begin_ns, -range->end_ns);
   });
-  // Whole microseconds, which every reader keeps exactly, so that ranges nest there as they do here.
+  // Every reader keeps whole microseconds exactly, so ranges stay nested.
   const auto microseconds = [&](int64_t ns) {
     return std::max<int64_t>(0, clock.of_rank_0(ns) - facts.started_ns) / 1000;
   };

@@ -16,21 +16,21 @@ namespace ripstop {
 inline constexpr std::string_view kTraceBegin = R"({"displayTimeUnit":"ms","otherData":)";
 inline constexpr const char* kTraceFolder = "trace";  ///< below the run's directory
 
-/// A rank's times of barriers of all ranks, in nanoseconds of its node's clock.
+/// The times at which a rank entered and left barriers of all ranks, in nanoseconds of its node's clock.
 struct BarrierTimes {
   int64_t node = 0;
   std::array<int64_t, 8> entered{}, left{};
 };
 
 /// A node's clock beside the clock of rank 0's node. No rank leaves a barrier before all have entered it, so
-/// the node's clock is ahead by at least (last entry on the node) - (first exit on the other) and by at most
-/// (first exit on the node) - (last entry on the other). The offset is the middle of what all barriers leave,
-/// its error half the width. Between barriers before and after the steps the offset grows evenly.
+/// the node's clock is ahead by at least (last entry on the node) - (first exit on rank 0's node) and at most
+/// (first exit on the node) - (last entry on rank 0's node). The offset is the middle of the range that all
+/// barriers allow, the error half the range. From before the steps to after, the offset changes linearly.
 class NodeClock {
  public:
   /// Times of all ranks, before and after the steps.
   NodeClock(const std::vector<BarrierTimes>& before, const std::vector<BarrierTimes>& after, int64_t node);
-  int64_t of_rank_0(int64_t ns) const;
+  int64_t of_rank_0(int64_t ns) const;  ///< time `ns` of the node's clock, as rank 0's node would show it
   double error_us() const { return error_us_; }
 
  private:
@@ -64,7 +64,7 @@ struct TraceFacts {
 
 std::string trace_file_name(int64_t rank);  ///< "rank_00003.json"
 
-/// Makes RUN/trace, or removes the traces that are in it. Throws Error(kStorage).
+/// Makes `folder` if it is absent, and removes the traces in it. Throws Error(kStorage).
 void remove_traces(Io& io, const std::filesystem::path& folder);
 
 /// Writes the trace of one rank into `folder`, whole or not at all. Throws Error(kStorage).
@@ -77,8 +77,8 @@ struct MergedTraces {
   std::vector<std::string> problems;  ///< files that are missing or damaged, and left out
 };
 
-/// Makes or replaces `output`: the traces in `folder`, with pid = rank. Throws Error(kInputData) if there is
-/// no whole one.
+/// Merges the traces in `folder` into `output`, which may exist, with pid = rank. Throws Error(kInputData) if
+/// no trace is whole.
 MergedTraces merge_traces(Io& io, const std::filesystem::path& folder, const std::filesystem::path& output);
 
 }  // namespace ripstop
