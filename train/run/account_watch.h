@@ -39,8 +39,8 @@ class AccountWatch {
   EnergyMeter meter_;
   double nodes_ = 0;
   Energy joules_;                         ///< energy of all ranks in this start, by the last gather()
-  double seconds_ = 0;                    ///< time of that gather() on rank 0, since the construction
-  int64_t steps_ = 0, window_steps_ = 1;  ///< steps since after_step() has read, and until it reads again
+  double seconds_ = 0;                    ///< time from the construction to that gather(), on rank 0
+  int64_t steps_ = 0, window_steps_ = 1;  ///< steps since the last gather(), and from it to the next
   bool is_read_ = false;
   std::optional<RunAccount> before_;  ///< account of the starts before this one
   int64_t first_tokens_ = 0;          ///< tokens of the checkpoint with which run.continue_from began the run

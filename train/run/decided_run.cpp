@@ -70,7 +70,7 @@ void read_pretrained_facts(const std::filesystem::path& directory, Communicator&
                 where, kSamePretrainedHint);
 }
 
-// The rows by which `plan` cuts the layers into stages, too.
+// The rows by which layers are cut into stages; the verb plan computes the same.
 StepRows rows_of_first_epoch(RunConfig config, DataSets datasets) {
   config.train.epochs.reset();
   config.train.steps = 1;

@@ -21,7 +21,7 @@ inline constexpr int64_t kStepsLookedAt = 1000;
 
 struct KernelPlans {
   int64_t count = 0;  ///< plans made
-  int64_t left = 0;   ///< document sizes without a plan for lack of time; steps make these plans
+  int64_t left = 0;   ///< document sizes for which time did not suffice; steps make their plans
   double seconds = 0;
 };
 

@@ -19,8 +19,8 @@ struct LongStepTimes {
 };
 
 /// Between the micro-batches of a step, decides whether a stop request ends the step early. The ranks vote,
-/// and rank 0's clock counts. If steps are short, the ranks vote in the first step only. The ranks of a
-/// pipeline are at different micro-batches, so a vote ends micro_batches_of_vote() after it began.
+/// and rank 0's clock counts. If steps are short, the ranks vote in the first step only. A vote ends
+/// micro_batches_of_vote() micro-batches after its start, because ranks of a pipeline are at different ones.
 class LongStep {
  public:
   /// `world`: all ranks of the mesh. `stages`: ranks of its pipeline axis.
@@ -59,12 +59,12 @@ class LongStep {
   bool end_vote(int64_t done, int64_t total) {
     vote_.wait();
     const bool stops = std::ranges::min(votes_) < 0;
-    // The first micro-batch takes as long as P: it goes through the whole pipeline.
+    // The first micro-batch goes through the whole pipeline, so it takes as long as P micro-batches.
     const auto seconds_each = std::abs(votes_[0]) / static_cast<double>(*voted_after_ + stages_ - 1);
     const auto seconds_of = [&](int64_t micro_batches) {
       return seconds_each * static_cast<double>(micro_batches);
     };
-    // All steps take about as long as the first, so the first decides.
+    // All steps take about as long as the first one, so its vote decides for all.
     if (seconds_of(total + stages_ - 1) <= times_.most_seconds) steps_are_short_ = true;
     between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / seconds_each));
     next_vote_ = *voted_after_ + between_votes_;
@@ -79,7 +79,7 @@ class LongStep {
   bool steps_are_short_ = false;
   int64_t between_votes_ = 1;           ///< micro-batches from one vote to the next
   int64_t next_vote_ = 1;               ///< `done` at the next vote
-  std::optional<int64_t> voted_after_;  ///< `done` at the begin of the vote under way
+  std::optional<int64_t> voted_after_;  ///< `done` at the start of the vote under way
   const Stream host_{Device::cpu()};
   std::vector<double> votes_;  ///< votes of all ranks; outlives vote_
   Pending vote_;

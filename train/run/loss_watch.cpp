@@ -28,7 +28,7 @@ void LossWatch::look_for_jump(int64_t step, double loss, Tell tell) {
                        mean, loss, step));
     return;
   }
-  if (above_ >= kWindow) known_ = 0;  // this is the new level
+  if (above_ >= kWindow) known_ = 0;  // the loss stays at a new level
   above_ = 0;
   window_[known_++ % kWindow] = loss;
 }
@@ -53,7 +53,7 @@ void LossWatch::look_for_stall(int64_t step, double loss, Tell tell) {
     return mean;
   };
   const double second = mean_of(1), third = mean_of(2), fourth = mean_of(3);
-  // Neighbouring blocks tell the noise, as a slow rise or fall hardly moves them apart.
+  // Differences of neighbouring blocks measure the noise, because a slow rise or fall hardly adds to them.
   double squares = 0;
   for (size_t i = 2 * quarter + 1; i < 4 * quarter; ++i)
     squares += std::pow(blocks_[i].mean - blocks_[i - 1].mean, 2);

@@ -8,25 +8,25 @@
 
 namespace ripstop {
 
-/// Finds jumps and stalls of the loss and growth of the gradient norm from the numbers of the steps alone:
-/// equal numbers give equal notes. Each occurrence is told once, rather late than without cause. Numbers that
-/// are not finite are skipped. Never allocates except for a note.
+/// Finds jumps and stalls of the loss, and growth of the gradient norm. Depends on the numbers of the steps
+/// alone: equal numbers give equal notes. Tells each event once, and prefers a late note to a false one.
+/// Skips numbers that are not finite. Allocates for notes only.
 class LossWatch {
  public:
   using Tell = FunctionRef<void(const std::string& note)>;
 
   /// Takes a step and calls `tell` with each note on it.
   ///
-  /// - Jump: in three steps in a row the loss is above the mean of the last 64 other losses by six standard
+  /// - Jump: in three steps in a row the loss is above the mean of the last 64 normal losses by six standard
   ///   deviations and by a fifth of that mean. Another jump can be told once the loss came back, or stayed
   ///   above for 64 steps.
-  /// - Stall: the losses so far, at least 512, are cut into four quarters; the third quarter's mean is not
-  ///   below the second's, and the fourth's not below the third's. In noise a slow fall looks the same: the
-  ///   standard error of such a mean, from neighbouring blocks, is at most 0.002 of it, or a quarter of the
-  ///   rise. Looked at whenever the number of losses has grown by an eighth to a quarter. Another stall can
-  ///   be told after a quarter whose mean is below the stalled second quarter's by a hundredth.
-  /// - Growth: the geometric mean of the norm over 64 steps was above the mean before in six means in a row,
-  ///   and has doubled over them. Another growth can be told after a mean that is not above the mean before.
+  /// - Stall: of the losses so far, at least 512, in four quarters, the mean does not fall from the second
+  ///   quarter to the third, nor to the fourth. Noise must not hide a slow fall: the standard error of a
+  ///   quarter's mean, by differences of neighbouring blocks, is at most 0.002 of the second mean, or a
+  ///   quarter of the rise. Checked each time that the losses have grown by an eighth to a quarter. Another
+  ///   stall can be told once the fourth mean was a hundredth below the second mean of this stall.
+  /// - Growth: the geometric mean of the norm over 64 steps has grown at least six times in a row, and has
+  ///   doubled meanwhile. Another growth can be told after a mean that has not grown.
   void add(int64_t step, double loss, double gradient_norm, Tell tell);
 
  private:
@@ -36,10 +36,10 @@ class LossWatch {
   void look_for_stall(int64_t step, double loss, Tell tell);
   void look_for_growth(int64_t step, double norm, Tell tell);
 
-  std::array<double, kWindow> window_ = {};  ///< the last losses that were not above; a ring
+  std::array<double, kWindow> window_ = {};  ///< the last normal losses; a ring
   size_t known_ = 0;                         ///< losses that window_ has ever got
-  size_t above_ = 0;                         ///< losses in a row above the window
-  int64_t jumped_at_ = 0;                    ///< step of the first of these
+  size_t above_ = 0;                         ///< losses in a row above the limit
+  int64_t jumped_at_ = 0;                    ///< step of the first loss counted in above_
 
   struct Block {
     double mean = 0;

@@ -17,8 +17,8 @@
 namespace ripstop {
 namespace {
 
-// The config of `checkpoint`. If it is of the run in `own`, with the changes that later starts accepted
-// before they saved another checkpoint.
+// The config of `checkpoint`. If the checkpoint is of the run in `own`, with the changes that later starts
+// accepted (Takeovers).
 RunConfig stored_config(const Checkpoint& checkpoint, const std::filesystem::path& own) {
   const CheckpointState& state = checkpoint.manifest.state;
   const std::filesystem::path folder = folder_of_checkpoint(checkpoint.directory);
@@ -48,7 +48,7 @@ Words words_of(const std::string& hashes) {
   return {words.begin(), words.end()};
 }
 
-// The `names` of the elements of `all` that `others` does not have, or not as often.
+// The names of the elements of `all` that `others` lacks, or has less often. `names`: for each of `all`.
 Words missing(const Words& all, const Words& others, const Words& names) {
   Words found;
   for (size_t i = 0; i < all.size(); ++i)
@@ -72,7 +72,7 @@ std::string changed_text(const Words& gone, const Words& added) {
          text(added, gone.empty() ? "new in data.directories" : "new in it");
 }
 
-// Refuses the data sets of `run` that `began` has in another order. `now`: their hashes.
+// Refuses data sets in another order. `began`: the hashes in the run's order; `now`: in the order of `data`.
 [[noreturn]] void refuse_order(const Words& began, const Words& now, const DataSection& data) {
   DataSection ordered = data;
   Words left = now;
@@ -94,7 +94,7 @@ std::string changed_text(const Words& gone, const Words& added) {
               hint);
 }
 
-// Refuses the data sets of `run`, whose hashes are `now`. `names`: the sets with the hashes `began`.
+// Refuses the data sets of `run`, whose hashes are `now`. The run began with `names`, with hashes `began`.
 [[noreturn]] void refuse_sets(const Words& began, const Words& names, const Words& now,
                               const ResumingRun& run) {
   const DataSection& data = run.config.data;
@@ -140,7 +140,7 @@ void check_data(const CheckpointState& saved, const DataSection& then, const Res
       refuse("the validation set in " + run.config.data.all()[set]);
 }
 
-// Throws if `checkpoint` is behind the last of `steps`, or if a run that continues it would make no step.
+// Throws if `checkpoint` is from after step `steps`, or if a run that continues it would make no step.
 void check_steps_left(const Checkpoint& checkpoint, const ResumingRun& run, int64_t steps) {
   const int64_t step = checkpoint.manifest.state.step;
   if (run.continues && step >= steps)
@@ -158,7 +158,7 @@ void check_steps_left(const Checkpoint& checkpoint, const ResumingRun& run, int6
               "give at least as many, or another run.directory for a new run");
 }
 
-// Compares config and model. `saved` has the config, and gets the differences.
+// Compares config and model with `saved`.config and the checkpoint's model, and sets saved.differences.
 void check_config(const Checkpoint& checkpoint, const ResumingRun& run, ResumableCheckpoint& saved) {
   std::vector<ConfigDifference> differences = compare(saved.config, run.config);
   // Compares sizes, too, because a config may leave them to the data set or to a pretrained model.
@@ -168,7 +168,7 @@ void check_config(const Checkpoint& checkpoint, const ResumingRun& run, Resumabl
                                          /*has_weights=*/true, saved.allow_changes);
 }
 
-// Whether all of run.profile_steps, of which `written` is the text in a config, are steps up to `step`.
+// Whether run.profile_steps ends at or before `step`. `written`: the key's value as TOML.
 bool has_passed(const std::string& written, int64_t step) {
   const StepRange steps = parse_step_range(written.substr(1, written.size() - 2));  // without its quotes
   return steps.last > 0 && steps.last <= step;
@@ -187,7 +187,7 @@ ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const Resuming
                             .mesh = checkpoint.manifest.mesh,
                             .differences = {},
                             .allow_changes = run.allow_changes || run.continues};
-  // Other data sets explain other weights, and another config explains another order of the data.
+  // Other data sets explain other data.weights, and another config explains another order of the data.
   if (data) check_data(state, saved.config.data, run);
   const bool same_order = data && (state.pack_plan_hash.empty() || state.pack_plan_hash == data->plan_hash);
   if (same_order) count_run(*data, run.datasets, run.config, state);
@@ -230,7 +230,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
                    (mesh.pipeline > 1 || difference.old_value == "false" || difference.new_value == "false");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // These changes change the memory left for an "auto" micro-batch.
+  // These differences alter the memory that is left for an "auto" micro-batch.
   const bool other_memory =
       !saved.config.train.micro_batch_sequences &&
       (other_generation || other_units || has_key(saved.differences, "train.recompute"));
@@ -250,7 +250,7 @@ void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t 
   const ScheduleSection& schedule = config.schedule;
   const int64_t step = checkpoint.manifest.state.step, stable = old_steps - schedule.decay_steps(old_steps);
   const auto factor = [&](int64_t of) { return learning_rate_factor(schedule, step, of); };
-  // The rate never rises after the warm-up, so if step `step` is as planned anew, all before it are, too.
+  // The rate never rises after the warm-up, so if the rate of step `step` is unchanged, all before it are.
   if (schedule.kind != ScheduleKind::kWsd || factor(old_steps) == factor(steps)) return;
   std::string source = config.run.directory;
   for (const ListedCheckpoint& each : list_checkpoints(posix_io(), checkpoint.directory.parent_path()))

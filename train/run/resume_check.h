@@ -26,33 +26,32 @@ struct ResumableCheckpoint {
 struct ResumingRun {
   const RunConfig& config;
   const ModelConfig& model;
-  DataSets datasets;            ///< the training sets; none if they are not there
+  DataSets datasets;            ///< the training sets; empty if they are absent
   std::string validation = {};  ///< content_hashes() of the validation sets; empty: not known
   bool allow_changes = false;   ///< --allow-changes
-  bool continues = false;       ///< by run.continue_from
+  bool continues = false;       ///< `checkpoint` is that of run.continue_from
 };
 
-/// Throws an Error if the run cannot go on with `checkpoint`. kUsage: for other data sets than in the
-/// manifest, or others in their places; then, listing old -> new, for differences of config and model that
-/// are not allowed, where the config is the manifest's with the changes that later starts made (Takeovers);
-/// for fewer steps than are done; and for check_decay(). kStorage: for a config that another version wrote,
-/// and for another order of the data.
+/// Throws an Error if the run cannot go on with `checkpoint`. kUsage: other data sets than the manifest's, or
+/// in another order; then differences of config and model that are not allowed, as old -> new, where the old
+/// config is the manifest's with the changes of later starts (Takeovers); fewer steps than are done; and
+/// check_decay(). kStorage: a stored config that this version cannot read, or another order of sequences.
 ///
-/// `data`: the sums over run.datasets, or null. If its order is the checkpoint's, counts it by count_run()
-/// from `checkpoint` on, even before it refuses a config.
+/// `data`: the counts of run.datasets, or null. If the order of sequences is the checkpoint's, count_run()
+/// counts `data` from `checkpoint` on, even if the config is then refused.
 ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run, TrainingData* data);
 
-/// Notes for people: one for each difference, one if another mesh or micro-batch rounds
-/// differently, and one if other [generation] settings give other ROUGE scores. `step`: the checkpoint's.
+/// Notes for people: one for each difference, one if another mesh or micro-batch rounds differently, and one
+/// if other [generation] settings give other ROUGE scores. `step`: the checkpoint's.
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
 
-/// Throws Error(kUsage), with the words that begin a new run instead, if a run with schedule.kind = "wsd"
-/// that had `old_steps` steps and has `steps` now took a step up to `checkpoint` with another rate than now:
-/// its decay had begun.
+/// With schedule.kind = "wsd", throws Error(kUsage) if `checkpoint` lies in the decay of a run that had
+/// `old_steps` steps and has `steps` now, so that its last rates would be other ones now. The hint has the
+/// words that begin a new run instead.
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps);
 
-/// A note if the learning rate jumps after `step`, because the run had another config or `old_steps` steps,
-/// and has `config` and `steps` now: "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Empty without.
+/// A note if the learning rate jumps after `step`, because the run had `old_config` and `old_steps` steps and
+/// has `config` and `steps` now: "... was 2.96e-06 in step 40 and is 2.01e-04 in step 41". Else "".
 std::string rate_jump(const RunConfig& old_config, const RunConfig& config, int64_t step, int64_t old_steps,
                       int64_t steps);
 

@@ -109,9 +109,9 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
-    // The starts behind the last one in the log died between take_over() and open_metrics().
+    // A start after the last one in the log died before it wrote config.toml: its changes are added here.
     const fs::path metrics = path_ / "metrics.jsonl";
-    int64_t logged = 0;  // a start of a run that is done is no takeover
+    int64_t logged = 0;  // the last takeover in the log
     if (path_exists(io, metrics))
       for (const StartEvent& start : read_log_ends(metrics, last_takeover_steps(io, path_)).starts)
         logged = std::max(logged, start.takeover);
@@ -119,7 +119,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
         parse_run_config(read_whole_file(io, config_file, kMostConfigBytes), config_file.string()),
         Takeovers::read(io, checkpoints()).changes_after(logged));
     const bool has_weights = !list_checkpoints(io, checkpoints()).empty();
-    // Weights are compared behind the data sets, because other sets explain them: check_resumable().
+    // check_resumable() compares data.weights, after the data sets, because other sets explain other weights.
     if (has_weights) old.data.weights = config.data.weights;
     for (const ConfigDifference& difference : check_resume(old, config, has_weights, allow_changes))
       notes_.push_back(difference.text());

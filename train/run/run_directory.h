@@ -49,7 +49,7 @@ class RunDirectory {
   /// Writes config.toml, the tokenizer's files and prompt_template.txt, cuts metrics.jsonl back to `step`,
   /// and opens it for appending. No earlier call changes these files, so a refused command leaves them alone.
   /// If the lock was taken over, metrics.jsonl becomes a new file, into which the previous owner cannot
-  /// write. `begins`: the run begins at `step`, so no earlier steps are missed.
+  /// write. `begins`: the run begins at `step`, so a log without earlier steps is no loss.
   MetricsFile& open_metrics(int64_t step, bool begins = false);
   MetricsFile& metrics() { return *metrics_; }
   bool has_metrics() const { return metrics_ != nullptr; }  ///< true after open_metrics()

@@ -37,7 +37,7 @@ std::string early_end_line(const RunConfig& config, const CheckpointState& state
 /// "best: step 150 with loss 5.1300; 9 validations since then no better". `state` must have a best score.
 std::string best_line(const CheckpointState& state);
 
-/// The commands for a run that is done, each with its purpose, below a line "next:". `kind`: its data set's.
+/// A line "next:", then commands for a run that is done, with their purposes. `kind`: of its first data set.
 std::vector<std::string> next_lines(const RunConfig& config, ExampleKind kind);
 
 }  // namespace ripstop

@@ -49,7 +49,7 @@ class RunSaves {
   void begin_step() { wait_seconds_ = alone_seconds_ = 0; }
   /// Waits until the save under way has read the unit with this number. Call it before the unit is updated.
   void await(size_t unit);
-  /// Call it after the updates of a step: ranks of stages with fewer units vote as often as the others.
+  /// Call it after the updates of a step, so that ranks with fewer units vote as often as the others.
   void end_updates() {
     for (size_t unit = units_; unit < most_units_; ++unit) await(unit);
   }

@@ -68,7 +68,7 @@ void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// Computes from the log what the run's TimeLimit decides.
+// Computes the run's deadline and stop from the log, like the run's TimeLimit.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0, deadline = *start.deadline;
@@ -88,8 +88,8 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
                        clock_text(deadline), source, clock_text(*status.stops_at)));
 }
 
-// Takes the windows after `since`. The log lists a rank until three windows in a row were normal: only ranks
-// below kSlowShare in the last window are slow now.
+// Takes the windows after step `since`. The log lists a rank as slow until three windows in a row were
+// normal, but only ranks below kSlowShare in the last window are slow now.
 void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStatus& status) {
   constexpr size_t kShown = 4;
   std::vector<std::string> hosts;
@@ -162,7 +162,7 @@ void name_sets(RunStatus& status) {
   }
 }
 
-// Takes the best score that the newest checkpoint knows, as the log was not read whole.
+// Takes the best score from the newest checkpoint, because the log was not read whole.
 void take_stored_best(Io& io, RunStatus& status) {
   if (!status.newest_checkpoint) return;
   const fs::path path = status.directory / "checkpoints" / step_directory_name(*status.newest_checkpoint);

@@ -34,7 +34,7 @@ struct RunStatus {
   std::optional<int64_t> saving_step;        ///< step of the save under way; only while running
   int64_t size_bytes = 0;                    ///< all files in the directory; targets of links left out
   std::optional<double> started_at;          ///< time of the first start, in seconds since 1970
-  std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median"; only while running
+  std::vector<std::string> slow_ranks;       ///< "rank 3 (n2) at 0.52 of the median speed"; while running
   /// "rank 4 (n3) was slow at step 280, at 0.65 of the median speed": ranks that were slow since the last
   /// start and are not now; the latest first; only while running.
   std::vector<std::string> were_slow;
@@ -50,8 +50,8 @@ struct RunStatus {
 /// nothing: a run that cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 
-/// RunStatus::state of a run with this owner. `end`: the last event, if it is an `end`. `is_empty`: nothing
-/// is logged.
+/// RunStatus::state of a run whose owner is in state `owner`. `end`: the last event, if it is an `end`.
+/// `is_empty`: nothing is logged.
 std::string state_text(RunOwner::State owner, const std::optional<EndEvent>& end, bool is_empty);
 
 /// A table with a line for each run, and the notes below. Every line ends with a line end.

@@ -75,7 +75,7 @@ std::optional<SpeedWindow> SpeedWatch::add(const RankWork& step) {
   windows_.add(window.speeds);
   window.slow = windows_.slow();
   window.was_slow.resize(window.slow.size(), false);
-  // All ranks have these numbers, so that the next window ends after the same step on all ranks.
+  // All ranks use the first rank's numbers, so that the next window ends after the same step on all ranks.
   const double a_step = window.ranks.front().compute_seconds + window.ranks.front().wait_seconds;
   const double steps = std::ceil(kWindowSeconds / std::max(a_step, 1e-6));
   window_steps_ = std::clamp(static_cast<int64_t>(steps), kSteps, kMostSteps);

@@ -40,15 +40,15 @@ struct StepTimes {
 /// slowest, and a rank that saves much would look slow. Pure.
 RankWork work_of_step(int64_t rank, const StepTimes& times, const StageFlops& flops);
 
-/// The FLOP of a training step for `batch`, if one rank computed all of its `stages`. With hidden size C,
-/// feed-forward size F, L layers of the stages, K key-value heads of size D and V ids, 3 times (forward
-/// once, backward twice) the sum of: 2 L (2 C C + 2 C K D + 3 C F) for a row, empty or not, 2 L C n^2 for a
-/// document of n rows, and, in the last stage, 2 V C for a target. Pure.
+/// The FLOP of a training step for `batch` in `stages` (`own`) and in the whole model (`all`), on one rank.
+/// With hidden size C, feed-forward size F, L layers, H query heads and K key-value heads of size D, and V
+/// ids, 3 times (forward once, backward twice) the sum of: 2 L C (2 H D + 2 K D + 3 F) for a row, empty or
+/// not, 2 L H D n^2 for a document of n rows, and, in the last stage, 2 V C for a target. Pure.
 StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, std::span<const Stage> stages);
 
-/// The speed of each rank as a multiple of the median rank's speed. Takes the larger of two multiples, in
-/// FLOP/s and in RankWork::share of a step a second, so that neither longer documents nor empty sequences
-/// make a rank look slow, nor a stage of few layers the others. 1 for a rank that computed nothing. Pure.
+/// The speed of each rank as a multiple of the median rank's speed: the larger of its multiples in FLOP/s and
+/// in RankWork::share a second. So longer documents and empty sequences make no rank look slow, and a stage
+/// of few layers makes no other rank look slow. 1 for a rank that computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
 /// Decides which ranks are slow: a rank becomes slow after three slow windows in a row, and normal after

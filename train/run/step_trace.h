@@ -12,8 +12,8 @@ namespace ripstop {
 
 /// Records the steps of run.profile_steps on every rank and writes RUN/trace, in the place of an earlier
 /// trace. A run that resumes inside these steps records the rest; a run that ends inside them writes what it
-/// has. A rank that cannot write its file is a warning. On a GPU the times are the host's, and a profiler
-/// collects the same steps.
+/// has. If a rank cannot write its file, the run warns and goes on. On a GPU the times are the host's, and a
+/// profiler collects the same steps.
 class StepTrace {
  public:
   /// All arguments must outlive this object. `directory`: set on rank 0 only.
@@ -32,7 +32,7 @@ class StepTrace {
   }
   void finish();
 
-  /// The range of the whole step, also for a profiler.
+  /// Begin and end the range of a whole step, also for a profiler.
   void begin(int64_t step, RangeRecorder::Time at);
   void end(RangeRecorder::Time at);
 

@@ -48,9 +48,9 @@ class TimeLimit {
   /// The time of the last validation; 0 before the first validation.
   double validation_seconds() const { return validation_seconds_; }
   double reserve(double next_seconds) const { return reserve_seconds(save_seconds_, next_seconds); }
-  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it returns true, it asks
-  /// `squeue` (at most 5 s) for the end of the job, because the limit may have been raised; deadline() then
-  /// changes. posix_spawn starts the program: MPI's networks may not permit a fork of this process.
+  /// Whether to stop now, if the next chance to stop is `next_seconds` later. Before it returns true for
+  /// Slurm's limit, asks `squeue` (at most 5 s): the limit may have been raised, and deadline() then changes.
+  /// posix_spawn starts the program, because MPI's networks may not permit a fork of this process.
   bool is_up(double next_seconds);
 
   /// A text for people: "the job ends at ...".

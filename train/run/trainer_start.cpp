@@ -124,10 +124,10 @@ void Trainer::end_start() {
                   stop_cause()));
 }
 
-// Counts a run from its begin; check_resumable counts it from a checkpoint. Returns nullopt if a stop was
+// Counts the run from step 0; check_resumable() counts it from a checkpoint. Returns nullopt if a stop was
 // requested meanwhile. Collective.
 std::optional<RunLength> Trainer::count_steps() {
-  // A million epochs take hours to count, but a vote takes longer than a small epoch.
+  // Votes at some epochs: a million epochs take hours to count, but a vote takes longer than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
@@ -195,7 +195,7 @@ std::optional<ResumableCheckpoint> Trainer::continue_run(StartFindings& found) {
   std::erase_if(resumed->differences, [](const ConfigDifference& each) {
     return each.key == "run.directory" || each.key == "run.continue_from";
   });
-  // Scores are of checkpoints in the other directory.
+  // Drops the scores, which are of checkpoints in the other run's directory.
   state_.best.reset();
   state_.validated_step = state_.validations_since_best = 0;
   state_.validation_content_hash.clear();
@@ -215,7 +215,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     state_ = *saved;
   else
     resumed = continue_run(found);
-  // Scores by other weights or of other sets are another metric.
+  // Scores with other data.weights or of other sets are another metric.
   if (saved && !validates_like(*saved)) {
     state_.best.reset();
     state_.validations_since_best = 0;
@@ -269,9 +269,9 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     return false;
   }
   // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
-  // its start is no takeover, unless it must store changes. A run that begins has its changes in its config.
+  // its start is no takeover, unless it must store changes. With continues_, the new config has the changes.
   state_.takeover = 0;
-  // One rank decides: each has read a file that another start may be replacing.
+  // Rank 0 decides, because each rank has read a file that another start may be replacing.
   if (of_rank_0(mesh_.world(), !is_done() || !found.changes.empty()))
     state_.takeover = from_rank_0(mesh_.world(), [&] {
       return continues_ ? directory_->take_over(0) : directory_->take_over(state_.step, found.changes);
@@ -412,7 +412,7 @@ void Trainer::announce(const StartFindings& found) {
       *same = note;
   }
   for (const std::string& note : notes) log_.warn(note);
-  // Earlier starts have told what they saw. The watch goes on as if this were one start.
+  // Replays earlier steps, whose notes earlier starts have told, so that the watch goes on as in one start.
   for (const StepMetrics& step : found.log.steps)
     loss_watch_.add(step.step, step.loss, step.grad_norm, [](const std::string&) {});
 }

@@ -27,7 +27,7 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 
 }  // namespace
 
-// Whether scores are means over the same data sets, by the same weights, as the scores in `saved`.
+// Whether scores are means over the same data sets, with the same data.weights, as the scores in `saved`.
 bool Trainer::validates_like(const CheckpointState& saved) const {
   const auto validated = words_in(saved.validation_content_hash);
   bool alike = parse_run_config(saved.config, "the checkpoint's config").data.draws_like(run_.config.data);
@@ -144,7 +144,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   for (size_t set = 0; set < scores.sets.size(); ++set)
     log_.say(fmt::format("  {}  {}", run_.config.data.directories[set], set_text(scores.sets[set])));
   compare_with_start(event);
-  // With stop_after_validations the line above tells each of them.
+  // With stop_after_validations, the line above counts the validations without an improvement.
   if (most == 0 && state_.validations_since_best == kValidationsToTell && state_.best)
     log_.warn(fmt::format("the validation has not improved since step {}: {} {:.4f}", state_.best->step,
                           state_.best->metric, state_.best->value));

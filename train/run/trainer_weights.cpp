@@ -109,7 +109,7 @@ std::optional<std::string> Trainer::read_base(FirstWeights first,
   const StoredModel& base = *first.model;
   const std::string directory = base.directory().string();
   AdaptedBase& adapted = *state_.adapted;
-  // Ends the work on a stop request; resume_or_initialize() then ends the start.
+  // Ends read_base() on a stop request; resume_or_initialize() then ends the start.
   const auto check_stop = [&] {
     if (stop_requested(0)) throw Error(ExitCode::kRequeue, "stopped while the base was read");
   };

@@ -56,7 +56,7 @@ std::string sample_text(std::string text) {
   return JsonReader::Json::parse(text_of_json(text));
 }
 
-// `tokenizer`: for the data set beside `set`.file.
+// Opens set.file, if there is one. `tokenizer`: that of the data set.
 void open_validation_set(const RunConfig& config, const Tokenizer& tokenizer, ValidationSet& set) {
   // A missing file is no error, because the run can train without a validation.
   if (std::filesystem::exists(set.file)) set.dataset.emplace(set.file);
@@ -140,7 +140,7 @@ std::optional<ValidationScores> Validation::measure(TrainingStep& step, MemoryLe
                                                     FunctionRef<bool()> stop_requested, ReportPart report) {
   ValidationScores scores;
   has_evaluated_ = true;
-  // A part of the sets gives no score. The run validates again when it goes on.
+  // An incomplete validation gives no scores. The run validates again when it goes on.
   if (!measure_loss(step, stop_requested, report, scores)) return std::nullopt;
   if (run_.summaries && !measure_rouge(step, ledger, stop_requested, report, scores)) return std::nullopt;
   if (sets_.size() == 1) scores.sets.clear();
@@ -164,11 +164,11 @@ bool Validation::measure_loss(TrainingStep& step, FunctionRef<bool()> stop_reque
     of_set.target_count = loss.sum.target_count;
     all.loss += loss.sum.loss;
     all.target_count += loss.sum.target_count;
-    if (set.weight > 0) weighted += set.weight * of_set.loss;  // else a loss of infinity would give NaN
+    if (set.weight > 0) weighted += set.weight * of_set.loss;  // 0 x infinity would be NaN
     weights += set.weight;
   }
   scores.target_count = all.target_count;
-  // If only sets without a weight can be validated, their targets count alike.
+  // If all validated sets have weight 0, all targets count alike.
   scores.loss = config_.data.weights.empty() || weights == 0 ? all.mean() : weighted / weights;
   return true;
 }
@@ -195,7 +195,7 @@ bool Validation::measure_rouge(TrainingStep& step, MemoryLedger& ledger, Functio
     const double summaries = static_cast<double>(mean.examples());
     all.add(of_set, config_.data.weights.empty() ? summaries : sets_[i].weight);
   }
-  scores.rouge = sets_.size() == 1 ? mean.mean() : all.mean();  // a mean of one is rounded again
+  scores.rouge = sets_.size() == 1 ? mean.mean() : all.mean();  // a mean of one mean rounds again
   return true;
 }
 

@@ -21,9 +21,9 @@ namespace ripstop {
 
 /// The scores of a validation, equal on all ranks.
 struct ValidationScores {
-  double loss = 0;  ///< mean over all targets; with data.weights over the data sets
+  double loss = 0;  ///< mean over all targets; with data.weights, weighted mean over the data sets
   int64_t target_count = 0;
-  std::optional<RougeScores> rouge;  ///< means over the summaries, or data sets, if any are written
+  std::optional<RougeScores> rouge;  ///< means over summaries, or over sets with data.weights; nullopt: none
   std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
   /// The scores of each of several data sets.
   std::vector<SetScores> sets = {};
@@ -48,7 +48,7 @@ struct ValidationSet {
   std::string content_hash() const { return dataset ? dataset->content_hash() : kNone; }
 };
 
-/// Whether any of `sets` is there.
+/// Whether any of `sets` has a dataset, so that there is something to validate.
 bool any_set(const std::vector<ValidationSet>& sets);
 
 /// Opens validation.h5 of each data set. `tokenizer`: the first set's. Throws Error(kInputData) if a set was
@@ -62,7 +62,7 @@ std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const R
 /// A note that names the sets that are not validated although the config asks for it, and says why; else "".
 std::string validation_note(const RunConfig& config, const std::vector<ValidationSet>& sets);
 
-/// Plans `run`, whose plan has memory for validations, anew without them: no set is there.
+/// Plans `run` again, without memory for validations. For a run whose sets cannot be validated.
 void plan_without_validations(ResolvedRun& run, DeviceKind device);
 
 /// Measures the model in training on the validation sets. The training step computes the loss. For ROUGE, a
