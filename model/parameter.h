@@ -29,8 +29,7 @@ struct Initial {
   double size = 0;  ///< kNormal: the standard deviation; kUniform: values are between -size and size
 };
 
-/// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [rows, 1]. Import reorders
-/// the elements of a bias like the rows of its matrix.
+/// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [rows, 1].
 struct ParameterSpec {
   std::string name;  ///< Meta's name, such as "layers.3.attention.wq.weight"
   int64_t rows = 0;

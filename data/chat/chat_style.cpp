@@ -108,7 +108,7 @@ struct KnownText {
 constexpr std::array<KnownText, 22> kKnownTexts = {{
     // OpenHermes 2.5 Mistral 7B and many others
     {"153280e3ff55d19da1398bdb3914ee2a51b80429bfaedde11d7d216c39db80f3", "chatml"},
-    // the same with \\n for line feeds
+    // the same with a backslash and the letter n for line feeds
     {"fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e", "chatml"},
     // chujiezheng/chat_templates: chatml
     {"d039a08fa6d27111d66ad6d7a3cffb375c39b75f53d5336b62c7d2cb653e13ce", "chatml-strict"},

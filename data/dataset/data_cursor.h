@@ -17,7 +17,7 @@ struct SetCursor {
 };
 
 /// A position in the endless series of epochs: the next sequence to use, by number within `epoch`. An epoch
-/// holds the sequences of all data sets; if weights draw the sets, epoch 0 never ends.
+/// holds the sequences of all data sets. With data.weights, epoch 0 never ends: each sequence is drawn.
 struct DataCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;

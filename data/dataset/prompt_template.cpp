@@ -65,8 +65,8 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
                 kDefaultHint);
 }
 
-/// The index of the first token that ends after byte `separator_byte` of `text`. `tokens`: Tokenizer::begin
-/// and the ids of `text`.
+/// The index of the first token with bytes of the separator, which begins at byte `separator_byte` of `text`.
+/// `tokens`: Tokenizer::begin and the ids of `text`.
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                                        size_t separator_byte) const {
   const size_t begin = tokenizer_->begin().size();

@@ -32,8 +32,8 @@ void EncodePool::take_all(Batch batch) {
 }
 
 void EncodePool::submit() {
-  // Wait for the oldest batch, so that the first bad example's error is thrown, for any number of threads.
   const int64_t most = std::max(kMostBytes, 2 * kBatchBytes * static_cast<int64_t>(threads_));
+  // Waits for the oldest batch, so that the first bad example's error is thrown, for any number of threads.
   while (!batches_.empty() && std::accumulate(bytes_.begin(), bytes_.end(), filling_bytes_) > most)
     take_all(wait_for_first());
   Batch first;

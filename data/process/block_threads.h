@@ -13,7 +13,7 @@ inline constexpr int64_t kBlockThreads = 4;
 /// Calls body(thread, number) for every number below `count` on up to `threads` threads. A free thread takes
 /// the next number. `thread` is the index of the calling thread, so that each thread can use its own memory.
 /// Meanwhile calls watch(done) on the caller's thread a few times a second and once at the end, with the
-/// number of calls that have ended.
+/// number of calls that have ended. Without numbers it is not called.
 ///
 /// If `body` or `watch` throws, starts no more calls, waits for the calls under way and throws the exception.
 /// Of several failed calls of `body`, throws the exception of the lowest number, whatever the speed of the

@@ -57,6 +57,7 @@ std::string strip_letters(const DecodeStep& step, std::string_view token) {
 
 std::string replaced(const DecodeStep& step, std::string_view token) {
   RegexScratch scratch;
+  scratch.start();
   std::vector<PatternPart> parts;
   step.pattern.find_parts(token, scratch, parts);
   std::string text;

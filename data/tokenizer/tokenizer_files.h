@@ -26,10 +26,10 @@ inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 inline constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 /// Maximum bytes of the other files. tokenizer_config.json of LLaMA 3 has 50 KiB.
 inline constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
-/// Maximum bytes of a token's name in a JSON file.
+/// Maximum bytes of the name of a token, chat template or file in a JSON file.
 inline constexpr size_t kMostTokenNameBytes = 1000;
 
-/// For messages: a directory has "no tokenizer.model and no tokenizer.json".
+/// Text for messages on a directory without a tokenizer.
 inline constexpr const char* kNoTokenizer = "no tokenizer.model and no tokenizer.json";
 
 /// The options of `prepare` that belong to a tokenizer.

@@ -120,8 +120,8 @@ class KernelObserver;
 /// A queue of work on one device, done in order. On the CPU and on meta, work is done when the call returns.
 class Stream {
  public:
-  /// `urgent`: a busy device runs this stream's work first. `observer` (model/ops/kernel_work.h) runs the
-  /// kernels of this stream and must outlive the stream; if null, kernels run when they are called.
+  /// `urgent`: a busy device runs this stream's work first. `observer` (model/ops/kernel_work.h) gets
+  /// each kernel call of this stream, makes it or not, and must outlive the stream. Null: none.
   explicit Stream(const Device& device, bool urgent = false, KernelObserver* observer = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;

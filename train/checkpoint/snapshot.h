@@ -80,7 +80,7 @@ class Snapshot {
   void read_live(void* to, const std::byte* from, int64_t bytes);
 
   const Stream& compute_;
-  const Stream copies_;  ///< stream of the thread that saves
+  const Stream copies_;  ///< stream of the copies to the host
   MemoryLedger& ledger_;
   std::vector<UnitShard> shards_;
   DType moments_ = DType::kFloat32;
@@ -93,7 +93,7 @@ class Snapshot {
   mutable std::mutex mutex_;  ///< guards unread_
   std::condition_variable freed_;
   std::vector<int> unread_;  ///< for each shard, the number of arrays still to be read
-  std::mutex copies_mutex_;  ///< guards `copies_` against several writing threads
+  std::mutex copies_mutex_;  ///< guards `copies_`, which several writing threads use
 };
 
 }  // namespace ripstop

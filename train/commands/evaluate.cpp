@@ -383,7 +383,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   if (!scores && output) say_stopped(given, subject, *output, stop);
   if (!scores) return ExitCode::kRequeue;
   if (!output) return ExitCode::kOk;
-  if (output->predictions) write_whole_file(output->directory / "scores.jsonl", output->scores);
+  if (output->predictions) write_whole_file(output->directory / kScoreRowsFile, output->scores);
   write_whole_file(output->directory / "scores.json", to_json(*scores));
   std::error_code ignored;
   fs::remove(output->directory / kPartialLossFile, ignored);

@@ -294,8 +294,8 @@ void add_notes(const PlanArguments& given, const RunConfig& config, const RunTar
   add({existing_run_note(config, run.model, data, continued)});
 }
 
-/// Resets the mesh sizes, micro-batch and recomputation that the command line does not override, so that the
-/// search decides them. Returns the overridden mesh sizes, which the search must keep.
+/// Resets the sizes and stages of [mesh], micro-batch and recomputation that the command line does not
+/// override, so that the search decides them. Returns the overridden mesh sizes, which the search must keep.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;

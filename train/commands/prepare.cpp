@@ -32,7 +32,7 @@ int64_t default_threads() {
   return std::clamp<int64_t>(allowed_cores(), 1, 4);
 }
 
-/// A hint on how to give an empty split examples.
+/// A hint on how a split without examples gets some.
 std::string how_to_fill(Split split, const CorpusSource& source) {
   if (source.kind == SourceKind::kSynthetic) return "give more --examples";
   const bool xsum = source.kind == SourceKind::kXsum;

@@ -214,7 +214,7 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 /// message, "train.steps 100".
 void check_steps(const ScheduleSection& schedule, int64_t steps, const std::string& what);
 
-/// A note for each key of [generation] that is set but has no effect (GenerationSettings::that_count).
+/// A note for each key of [generation] that is no default and has no effect (GenerationSettings::that_count).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
 /// Whether one of `overrides`, which load_run_config accepted, sets the key `path` ("run.directory").

@@ -142,7 +142,8 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
   // The names of the files that an evaluation makes. Beside a settings.json other entries are allowed,
   // because people may keep files there that they made from the results.
-  constexpr std::array<std::string_view, 4> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile};
+  constexpr std::array<std::string_view, 5> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile,
+                                                    kScoreRowsFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
     throw Error(

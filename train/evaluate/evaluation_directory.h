@@ -63,6 +63,7 @@ FoundPredictions find_predictions(const std::filesystem::path& evaluations, cons
 
 /// The file with the loss of an interrupted evaluation.
 inline constexpr const char* kPartialLossFile = "loss.json";
+inline constexpr const char* kScoreRowsFile = "scores.jsonl";
 
 /// The loss in `directory`; a loss over no sequences if the file is absent or damaged. Make an
 /// EvaluationClaim first. Throws Error(kStorage) if the system refuses to read the file.

@@ -51,7 +51,7 @@ struct Rates {
   int64_t ranks_per_node = 1;
   int64_t threads = 1;  ///< threads of a rank
   std::vector<KernelRate> kernels;
-  double memory_bytes_per_second = 0;  ///< read and written; for kernels that are not in `kernels`
+  double memory_bytes_per_second = 0;  ///< read plus written; for kernels that are not in `kernels`
   double flops_per_second = 0;         ///< for products and attention that are not in `kernels`
   std::optional<LinkRate> inside_node, between_nodes;
   bool knows_products() const { return flops_per_second > 0 || !kernels.empty(); }

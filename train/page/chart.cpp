@@ -228,7 +228,7 @@ class Drawing {
     return out;
   }
 
-  // A line through the least and the largest number of each column, so that smoothing hides no spike.
+  // A line through the least and the largest value of each column, so that smoothing hides no spike.
   std::string raw_line(size_t number) const {
     const RunRecord& run = runs_[number];
     if (!chart_.smooth || smoothed_steps(run) == 1) return "";

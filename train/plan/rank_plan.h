@@ -52,7 +52,7 @@ RankPlan plan_fullest(const PlanRequest& request);
 struct StagePlan {
   Stage stage;
   int64_t bytes = 0;      ///< RankPlan::memory of the stage's fullest rank
-  int64_t in_flight = 1;  ///< the most micro-batches in flight at once
+  int64_t in_flight = 1;  ///< the most micro-batches in flight at once, in both stages of a rank with two
 };
 
 /// Plans each stage, in order.

@@ -110,9 +110,6 @@ std::string time_text(const RunLength& length) {
                      nodes, speed.source);
 }
 
-// Steps of the median: enough that a few slow steps, with saves or validations, do not change it.
-constexpr size_t kLastSteps = 21;
-
 // Whether `run` on `target` should be as fast as the steps after `start`.
 bool is_alike(const StartEvent& start, const ResolvedRun& run, const RunTarget& target) {
   // The source of a CPU's peak begins with "measured" even if the peak is not known (kNoCpuPeak).
@@ -137,12 +134,17 @@ RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std:
 
 }  // namespace
 
+std::span<const StepMetrics> last_steps(const MetricsLog& log, size_t most) {
+  std::span<const StepMetrics> steps = log.steps;
+  steps = steps.last(std::min(steps.size(), most));
+  while (!steps.empty() && (log.starts.empty() || steps.front().time < log.starts.back().time))
+    steps = steps.subspan(1);
+  return steps;
+}
+
 std::optional<double> median_speed_of_last_start(const MetricsLog& log) {
-  if (log.starts.empty()) return std::nullopt;
   std::vector<double> speeds;
-  for (size_t i = log.steps.size() - std::min(log.steps.size(), kLastSteps); i < log.steps.size(); ++i)
-    // Steps before the last start may be from other machines.
-    if (log.steps[i].time >= log.starts.back().time) speeds.push_back(log.steps[i].tokens_per_second);
+  for (const StepMetrics& step : last_steps(log)) speeds.push_back(step.tokens_per_second);
   const double speed = speeds.empty() ? 0 : median(speeds);
   return speed > 0 ? std::optional(speed) : std::nullopt;
 }

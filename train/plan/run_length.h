@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,11 @@ struct RunSpeed {
   std::string source;            ///< "measured by the run's last steps", "by data sheet: ..."
 };
 
-/// Median tokens a second of the last steps since the last start in `log`; nullopt without steps.
+/// The last steps in `log`, at most `most`, of its last start: earlier ones may be from other machines. The
+/// median of 21 steps is that of steps without saves and validations.
+std::span<const StepMetrics> last_steps(const MetricsLog& log, size_t most = 21);
+
+/// Median tokens a second of last_steps(); nullopt without steps.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
 /// The median speed of the last steps in a run's log. nullopt if it has no steps, or if the last start had
@@ -59,8 +64,8 @@ struct LengthLine {
   std::string text;
 };
 
-/// The length in lines for people: data, epoch, run, validation (if one precedes step 1 or may end the
-/// training), checkpoint, time. Leaves out unknown facts.
+/// The length in lines for people: data (of each set), epoch, run, schedule, validation (if one precedes step
+/// 1 or may end the training), checkpoint, time. Leaves out unknown facts.
 std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& length);
 
 }  // namespace ripstop

@@ -54,7 +54,7 @@ class Message {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr size_t kDigits = 10;               // digits of a name's number, so that names sort like numbers
-constexpr uint64_t kFloat = 1, kString = 7;  // types of tensors
+constexpr uint64_t kFloat = 1, kString = 7;  // numbers of TensorFlow's DataType
 
 constexpr std::array<uint32_t, 256> crc_table() {
   std::array<uint32_t, 256> table{};

@@ -49,7 +49,7 @@ struct DataCounts {
   int64_t without_targets = 0;  ///< examples that keep no target
   /// Sequences of the first epoch; other epochs, packed anew, may have a few more or less.
   int64_t epoch_sequences = 0;
-  int64_t epoch_tokens = 0;  ///< tokens in an epoch, counted as StepMetrics::tokens
+  int64_t epoch_tokens = 0;  ///< rows of these sequences without padding: n - 1 for n kept tokens
   bool operator==(const DataCounts&) const = default;
   static void fields(auto& self, auto& field) {
     field("examples", self.examples);

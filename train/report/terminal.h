@@ -19,9 +19,9 @@ struct Terminal {
 /// the terminal's width. Under other launchers no stream counts as a terminal: its output may go to a log.
 Terminal terminal_of(std::FILE* stream);
 
-/// `bytes` without the characters that a terminal takes as commands. Line ends stay. Other control
-/// characters, separators of lines and paragraphs, and characters that change the direction of writing become
-/// escapes, such as \t, \x1b or \u202e. A byte that is no UTF-8 becomes its value, such as <0xE6>.
+/// `bytes` with escapes, such as \t, \x1b or \u202e, for the characters that a terminal may take as commands:
+/// control characters but line ends, separators of lines and paragraphs, and characters that change the
+/// direction of writing. A byte that is no UTF-8 becomes its value, such as <0xE6>.
 std::string visible_text(std::string_view bytes);
 
 /// visible_text() as one line, cut to `width` columns; not cut if `width` is 0.

@@ -17,6 +17,7 @@
 #include "train/checkpoint/takeovers.h"
 #include "train/config/run_config.h"
 #include "train/machine/slow_ranks.h"
+#include "train/plan/run_length.h"
 #include "train/report/human_text.h"
 #include "train/report/metrics.h"
 #include "train/run/account_watch.h"
@@ -53,17 +54,6 @@ std::optional<int64_t> newest_checkpoint(Io& io, const fs::path& run) {
   return std::nullopt;
 }
 
-std::span<const StepMetrics> last_of(const std::vector<StepMetrics>& steps, size_t most) {
-  return std::span(steps).last(std::min(steps.size(), most));
-}
-
-// The median of 21 steps, which a few slow steps with a save or a validation do not change.
-double recent_step_seconds(const std::vector<StepMetrics>& steps) {
-  std::vector<double> seconds;
-  for (const StepMetrics& step : last_of(steps, 21)) seconds.push_back(step.step_seconds);
-  return median(std::move(seconds));
-}
-
 void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
@@ -71,16 +61,17 @@ void add_note(RunStatus& status, const std::string& text) {
 // Computes the run's deadline and stop from the log, like the run's TimeLimit.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
-  double slowest = 0, deadline = *start.deadline;
+  double slowest = 0, save = 0, deadline = *start.deadline;
   std::string source = start.deadline_source;
   for (const WarningEvent& warning : log.warnings)
     if (warning.deadline && warning.time >= start.time) {
       deadline = *warning.deadline;
       source = warning.deadline_source.value_or("");
     }
-  for (const StepMetrics& step : last_of(log.steps, kRecentSteps))
+  for (const StepMetrics& step : last_steps(log, kRecentSteps))
     slowest = std::max(slowest, step.step_seconds);
-  const double save = log.checkpoints.empty() ? 0 : log.checkpoints.back().seconds;
+  for (const CheckpointEvent& each : log.checkpoints)
+    save = each.time >= start.time ? std::max(save, each.seconds) : each.seconds;
   status.deadline = deadline;
   status.stops_at = deadline - reserve_seconds(save, slowest);
   add_note(status,
@@ -209,8 +200,10 @@ void take_log(const MetricsLog& log, RunStatus& status) {
   status.tokens_per_second = last.tokens_per_second;
   // Skips events of earlier starts, which may have had other nodes.
   if (is_running) take_slow_ranks(log.hosts, log.starts.empty() ? -1 : log.starts.back().step, status);
-  if (is_running && status.steps > last.step)
-    status.eta_seconds = recent_step_seconds(log.steps) * static_cast<double>(status.steps - last.step);
+  std::vector<double> seconds;
+  for (const StepMetrics& step : last_steps(log)) seconds.push_back(step.step_seconds);
+  if (is_running && status.steps > last.step && !seconds.empty())
+    status.eta_seconds = median(std::move(seconds)) * static_cast<double>(status.steps - last.step);
 }
 
 std::string step_text(const RunStatus& run) {

@@ -31,8 +31,8 @@ static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler write
 // SIGINTs within this time count as one Ctrl-C.
 constexpr int64_t kOneRequestMs = 1000;
 
-// SIGUSR1: the warning of Slurm or slurm/launch.sh before the time limit. SIGHUP: a closed terminal. SIGXCPU:
-// the soft limit of processor time, `ulimit -S -t`.
+// SIGUSR1: Slurm's warning before the time limit, and what slurm/launch.sh sends to the ranks to stop them.
+// SIGHUP: a closed terminal. SIGXCPU: the soft limit of processor time, `ulimit -S -t`.
 constexpr std::array kSignals = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGXCPU};
 
 int64_t now_ms() {

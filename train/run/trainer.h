@@ -1,5 +1,5 @@
-// The start after decide_run is in trainer_start.cpp, the first weights in trainer_weights.cpp, the loop and
-// the end in trainer.cpp, validations and best scores in trainer_validation.cpp.
+// The start after decide_run is in trainer_start.cpp, the initial weights in trainer_weights.cpp, loop and
+// end in trainer.cpp, validations and best scores in trainer_validation.cpp.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -72,7 +72,7 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The first weights of a run, opened but not read.
+  /// The initial weights of a run, opened but not read.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given

@@ -45,8 +45,8 @@ void Trainer::find_start_scores(const MetricsLog& log) {
   start_is_validated_ = all_ranks(mesh_.world(), !leads_ || start_scores_);
 }
 
-// Validations are due before step 1 with validate_at_start, every validate_every steps, and after the last
-// step; at most one for each step.
+// Validations are due before step 1 with validate_at_start and, unless validate_every is 0, every
+// validate_every steps and after the last step; at most one for each step.
 bool Trainer::validation_is_due_at(int64_t step) const {
   const TrainSection& train = run_.config.train;
   if (!validation_.any()) return false;

@@ -17,7 +17,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kForwardHeld = 4;  ///< pieces of 16 bytes that a thread of forward holds in registers
+constexpr int kForwardHeld = 4;  ///< pieces of 16 bytes in memory, held in registers by a thread of forward
 /// Each of these threads holds 16 bytes of each operand for the current row, and 16 for the next row.
 constexpr int kBackwardThreads = 1024;
 

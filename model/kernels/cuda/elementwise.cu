@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(kThreads)
 
 /// total += the sum of `count` float64 numbers, such as partial sums. Runs in one block.
 __global__ void __launch_bounds__(kThreads)
-    add_partial_sums(const double* partial, int count, double* total) {
+    add_partial_sums(const double* partial, int64_t count, double* total) {
   double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) sum += partial[i];
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
   sum = block_sum(sum);
   if (threadIdx.x == 0) *total += sum;
 }
@@ -56,8 +56,7 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
   });
   // Without elements no partial sum is written, and `total` must not change.
   if (blocks > 0)
-    launch(call, name, add_partial_sums, {}, kThreads, partial, static_cast<int>(blocks),
-           elements<double>(total));
+    launch(call, name, add_partial_sums, {}, kThreads, partial, blocks, elements<double>(total));
 }
 
 template <int kWidth, class From, class To>
@@ -95,7 +94,7 @@ int64_t blocks_of(int64_t count, int width) {
 
 void add_sum(const KernelCall& call, const Tensor& x, const Tensor& total) {
   if (x.dtype == DType::kFloat64) {
-    launch(call, "add_sum", add_partial_sums, {}, kThreads, elements<double>(x), static_cast<int>(x.count()),
+    launch(call, "add_sum", add_partial_sums, {}, kThreads, elements<double>(x), x.count(),
            elements<double>(total));
     return;
   }

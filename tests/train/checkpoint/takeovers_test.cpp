@@ -238,7 +238,7 @@ class LateCommits : public testing::Test {
   bool exists(int64_t step) { return fs::exists(directory(step)); }
   fs::path folder() const { return scratch_ / "run/checkpoints"; }
   fs::path directory(int64_t step) const { return folder() / step_directory_name(step); }
-  /// The step from which a start goes on; 0: the first weights, -1: the start is refused.
+  /// The step from which a start goes on; 0: the initial weights, -1: the start is refused.
   int64_t resume() {
     warnings_.clear();
     int64_t step = 0;

@@ -317,6 +317,20 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
   MetricsFile(scratch_ / "run/metrics.jsonl")
       .write(WarningEvent{.step = 30, .text = "raised", .deadline = 2.1e9, .deadline_source = "squeue"});
   EXPECT_EQ(state().at("stops_at"), 2.1e9 - 2 * 5 - 8 - 20) << "the limit of the job was raised";
+
+  StartEvent again;
+  again.step = 30;
+  again.steps = 100;
+  again.deadline = 3e9;
+  MetricsFile(scratch_ / "run/metrics.jsonl").write(again);
+  EXPECT_EQ(state().at("stops_at"), 3e9 - 2 * 5 - 20) << "steps of an earlier start may be of other machines";
+  EXPECT_TRUE(state().at("eta_seconds").is_null());
+  StepMetrics next;
+  next.step = 31;
+  next.step_seconds = 2;
+  MetricsFile(scratch_ / "run/metrics.jsonl").write(next);
+  EXPECT_EQ(state().at("stops_at"), 3e9 - 2 * 5 - 2 - 20);
+  EXPECT_EQ(state().at("eta_seconds"), 2 * 69);
 }
 
 TEST_F(Status, ARunThatIsStillPlanningHasOnlyItsLock) {

@@ -62,7 +62,7 @@ struct PeftAdapter {
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
 /// Opens the adapters in lora.adapter; nullopt if lora.adapter is empty. Throws Error(kUsage) if lora.adapter
-/// is no directory, or if the adapters' rank, alpha, rslora or targets differ from `lora`. Throws what
+/// is no directory or a run, or if the adapters' rank, alpha, rslora or targets differ from `lora`, and what
 /// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 

@@ -41,8 +41,8 @@ class WeightsReader {
 /// Reads shard fsdp_index of each of `layouts`, units of parameter_table. Calls take(unit, first, values), on
 /// the caller's thread, with the elements [first, first + values.size()) of the shard of layouts[unit]: every
 /// element once, in order, padding as zero. kBlockThreads threads read pieces of at most `piece_elements` (a
-/// multiple of UnitLayout::kGrain). Needs 16 MiB, and the memory of add_adapters. Not collective. Throws like
-/// WeightsReader::read.
+/// multiple of UnitLayout::kGrain). Needs 16 MiB by default, and the memory of add_adapters. Not collective.
+/// Throws like WeightsReader::read.
 void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
                     int64_t fsdp_index,
                     FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,

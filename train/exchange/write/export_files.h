@@ -68,7 +68,8 @@ struct ModelCard {
   std::string prompt_template;     ///< empty if unknown, or if the training was not on summaries
   std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
   std::string question = {};       ///< the prompt of a user's turn {document}, for a model of conversations
-  std::string asked_by = {};  ///< name of the chat template of `question`, if documents have another prompt
+  /// The name of the chat template of `question` if `prompt_template` is another prompt, else empty.
+  std::string asked_by = {};
   std::string document = "document";  ///< Python expression of the document as the chat template inserts it
   std::string written_by;             ///< version and commit of this program
   CardFacts facts = {};
