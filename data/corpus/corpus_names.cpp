@@ -280,13 +280,17 @@ std::string conversion_command(const std::filesystem::path& path, std::string_vi
   const bool packed = path.extension() == ".gz";
   const std::filesystem::path plain = packed ? path.parent_path() / path.stem() : path;
   const std::string end = extension.empty() ? plain.extension().string() : std::string(extension);
-  std::filesystem::path output = plain;
-  output.replace_extension(fmt::format(".{}{}", mark, end));
+  const std::string stem = plain.stem().string();
+  // The new name must tell the same split: "english_val.lines" would tell none.
+  const bool comes_first = split_of_words(stem) != split_of_words(fmt::format("{}.{}", stem, mark));
+  const auto with_mark = [&](const std::string& number) {
+    return plain.parent_path() / (comes_first ? fmt::format("{}{}.{}{}", mark, number, stem, end)
+                                              : fmt::format("{}.{}{}{}", stem, mark, number, end));
+  };
+  std::filesystem::path output = with_mark("");
   std::error_code error;
-  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(output, error)); ++number) {
-    output = plain;
-    output.replace_extension(fmt::format(".{}.{}{}", mark, number, end));
-  }
+  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(output, error)); ++number)
+    output = with_mark(fmt::format(".{}", number));
   const std::string from = shell_word(path.string()), to = shell_word(output.string());
   return packed ? fmt::format("zcat {} | {} > {}", from, filter, to)
                 : fmt::format("{} {} > {}", filter, from, to);

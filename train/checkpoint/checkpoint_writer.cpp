@@ -21,16 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The takeover that committed `checkpoint`; -1 for a damaged checkpoint, which may be replaced; INT64_MAX
-/// for a checkpoint of another format, which may not be replaced.
+/// The takeover that committed `checkpoint`; -1 for a damaged checkpoint, which may be replaced. Throws
+/// OtherFormat, and IoError if the system refuses to read the manifest: the checkpoint may be whole.
 int64_t takeover_of(Io& io, const std::filesystem::path& checkpoint) {
   try {
     return read_manifest(io, checkpoint).state.takeover;
   } catch (const OtherFormat&) {
-    return INT64_MAX;
+    throw;
+  } catch (const IoError& error) {
+    if (!error.is_absence()) throw;
   } catch (const Error&) {
-    return -1;
   }
+  return -1;
 }
 
 /// Ends the profiler range of a save's thread at scope exit, if `recorder` is not null.
@@ -199,13 +201,17 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   rename_path(io_, target, aside);
   // An owner that was taken over must not replace the checkpoint of its successor. The check comes after the
   // rename, when nobody can put another checkpoint there.
-  const int64_t number = takeover_of(io_, aside);
-  if (number > state.takeover) {
+  int64_t number = -1;
+  try {
+    number = takeover_of(io_, aside);
+    if (number > state.takeover)
+      throw Error(ExitCode::kStorage,
+                  fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
+                              target.string(), number, state.takeover),
+                  "the other process goes on with the run");
+  } catch (const Error&) {
     rename_path(io_, aside, target);
-    throw Error(ExitCode::kStorage,
-                fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
-                            target.string(), number, state.takeover),
-                "the other process goes on with the run");
+    throw;
   }
   if (io_.rename(attempt, target) != 0) {
     const int error = errno;

@@ -300,8 +300,9 @@ KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
   const MeshSection defaults;
+  const bool cut_is_given = is_given("mesh.pipeline_layers") || is_given("mesh.pipeline_stages_per_rank");
   for (const MeshAxis axis : kMeshAxes)
-    if (is_given(fmt::format("mesh.{}", to_string(axis))))
+    if (is_given(fmt::format("mesh.{}", to_string(axis))) || (axis == MeshAxis::kPipeline && cut_is_given))
       kept[axis] = config.mesh[axis];
     else
       config.mesh[axis] = defaults[axis];

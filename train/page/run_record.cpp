@@ -107,7 +107,7 @@ class RecordMaker {
     ++run_.checkpoint_count;
     run_.checkpoint_bytes = checkpoint.bytes;
     run_.checkpoint_seconds += finite(checkpoint.seconds);
-    run_.seconds.saves_between += finite(checkpoint.waited_seconds);
+    run_.seconds.all_saves += finite(checkpoint.waited_seconds);
   }
   void operator()(const WarningEvent& warning) {
     ++run_.warning_count;

@@ -336,6 +336,17 @@ TEST_F(LateCommits, ReplaceNoCheckpointOfALaterTakeover) {
   EXPECT_EQ(usable(), (StepList{10, 20, 25, 27}));
 }
 
+TEST_F(LateCommits, ReplaceNoCheckpointOfAnotherFormat) {
+  ASSERT_EQ(commit(25, 1), "");
+  const fs::path path = directory(25) / Manifest::kFileName;
+  auto later = nlohmann::ordered_json::parse(read_bytes(path));
+  later["version"] = later["min_reader"] = Manifest::kVersion + 1;
+  later.erase("hash");
+  write_bytes(path, sealed_text(later));
+  EXPECT_HAS(commit(25, 2), "needs a ripstop that reads version");
+  EXPECT_TRUE(exists(25));
+}
+
 // Old checkpoints stay if another process takes over between the commit and their removal: it may need them.
 TEST_F(LateCommits, RemoveNothingAfterATakeover) {
   int asked = 0;

@@ -389,8 +389,8 @@ TEST_F(PlanSearch, TheTableHasRowsAndLinesToPaste) {
 // A search ignores sizes in the file, which may be of another job, and keeps sizes on the command line.
 TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json free = search(" --limit 1000");
-  write_bytes(scratch_ / "config.toml",
-              read_bytes(scratch_ / "config.toml") + "[mesh]\nreplicate = 3\nfsdp = 5\ntensor = 2\n");
+  write_bytes(scratch_ / "config.toml", read_bytes(scratch_ / "config.toml") +
+                                            "[mesh]\nreplicate = 3\nfsdp = 5\ntensor = 2\npipeline = 2\n");
   std::string with_mode = read_bytes(scratch_ / "config.toml");
   const size_t train = with_mode.find("[train]\n");
   ASSERT_NE(train, std::string::npos);
@@ -399,6 +399,10 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json pairs = search(" --limit 1000 mesh.tensor=2"), twos = search(" train.micro_batch_sequences=2");
   for (const Json& row : pairs["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
   for (const Json& row : twos["rows"]) EXPECT_EQ(row["micro_batch_sequences"], 2);
+  const Json cut = search(" --limit 1000 mesh.pipeline_stages_per_rank=1");
+  ASSERT_FALSE(cut["rows"].empty());
+  for (const Json& row : cut["rows"])
+    EXPECT_EQ(row["mesh"]["pipeline"], 2) << "the cut is that of a pipeline";
   const Json full = search(" --limit 1000 train.recompute=full");
   for (const Json& row : full["rows"]) EXPECT_EQ(row["recompute"], "full");
   EXPECT_HAS(full["command"].get<std::string>(), " train.recompute=full");

@@ -105,6 +105,19 @@ TEST_F(Report, ShowsSeveralRunsAndWhatDiffers) {
   EXPECT_TRUE(has(page, "exposed communication, tensor</th><td>5s (25.0%)</td>"));
 }
 
+TEST_F(Report, AWaitForASaveCountsOnce) {
+  const fs::path run = write_run("saves", {});
+  auto file = std::make_unique<MetricsFile>(run / "metrics.jsonl");
+  StepMetrics step;
+  step.step = 41;
+  step.step_seconds = 10;
+  step.save_wait_seconds = 4;
+  file->write(step);
+  file->write(CheckpointEvent{.step = 41, .path = "x", .bytes = 1, .seconds = 8, .waited_seconds = 6});
+  file.reset();  // all is written
+  EXPECT_TRUE(has(page_of(run.string()), "waiting for saves</th><td>6s (18.8%)</td>")) << "of 20 + 6 + 6 s";
+}
+
 // A set without targets has no curve.
 TEST_F(Report, EachSetHasACurve) {
   const fs::path run = write_run("mixed", {});
