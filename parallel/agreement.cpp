@@ -18,7 +18,7 @@ struct RankGroup {
   std::string where;  // the host of the group's first rank
 };
 
-// Returns "CODE LENGTH MESSAGE HINT", where LENGTH is the bytes of MESSAGE; "" without an error.
+// Returns "CODE LENGTH " with the message, of LENGTH bytes, and the hint behind it; "" without an error.
 std::string to_text(const std::optional<Error>& error) {
   if (!error) return "";
   const std::string what = error->what();

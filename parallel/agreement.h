@@ -11,8 +11,8 @@
 
 namespace ripstop {
 
-/// Lists the ranks of up to four different texts: "rank 0 (node1): A; ranks 1-3 (node2, ...): B"; "" if all
-/// texts are equal. `texts` and `places` (the hosts) are indexed by rank.
+/// Lists the ranks of up to four different texts: "rank 0 (node1): A; ranks 1-3 (node2, ...): B", then "; and
+/// 2 more"; "" if all are equal. `texts` and `places` (the hosts) are indexed by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
 /// Throws Error(code) on all ranks unless `text` is the same on all ranks. The message names `what` and lists

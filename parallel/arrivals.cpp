@@ -102,8 +102,8 @@ Arrivals::Arrivals(const fs::path& near, const std::string& launch, int64_t rank
 
 void Arrivals::touch_again() {
   const auto pause = std::chrono::duration<double>(seconds_between_touches_);
-  // Every rank tries to make the folder, and the first one succeeds. Another user, who guessed the name, may
-  // have made the folder earlier. Such a folder is not used, because its links could lead anywhere.
+  // Every rank tries to make the folder; the first one succeeds. Another user who guessed the name may have
+  // made it before. Such a folder is not used, because its links could lead anywhere.
   ::mkdir(folder_.c_str(), 0700);
   int file = -1;
   if (const int folder = ::open(folder_.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

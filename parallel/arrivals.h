@@ -21,8 +21,8 @@ struct ArrivalsSeen {
   std::vector<Rank> ranks;  ///< in ascending order
 };
 
-/// Describes which of the `size` ranks are missing: "ranks 2-3 of 4 have not come, and nobody from n2".
-/// `nodes` are the hosts of the job; empty if unknown. Pure.
+/// Describes which ranks are missing, stand still or came: "ranks 2-3 of 4 have not come, and nobody from n2;
+/// seen: ranks 0-1 (n1)". `nodes` are the hosts of the job; empty if unknown. Pure.
 std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::vector<std::string>& nodes);
 
 /// Shows other ranks that this rank has come, before MPI can do so. A thread makes the file RANK@HOST in the
@@ -39,7 +39,7 @@ class Arrivals {
 
   /// Ends the thread and removes the file of this rank, and the folder if it is then empty.
   void leave();
-  /// Removes the folder with all files, and folders of other launches beside it that are over a day old.
+  /// Removes the folder with all files and, of 1000 entries beside it, launch folders over a day old.
   /// One rank calls it, when all ranks have left or before it reports missing ranks.
   void remove_all() const;
   /// Reads the folder. `moves` is false for a file that is more than four touches behind the newest file.

@@ -23,7 +23,7 @@ int64_t broadcast_children(int64_t rank, int64_t root, int64_t size) {
 }
 
 int64_t Communicator::reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const {
-  // On CUDA, scratch only holds NCCL's sum until it is added to `own`.
+  // For NCCL's own sums, scratch only holds the sum until it is added to `own`.
   const bool sums_on_the_way = kind() == DeviceKind::kCuda && travel == DType::kFloat32;
   const int64_t pieces = sums_on_the_way ? std::min<int64_t>(size() - 1, 1) : size() - 1;
   return whole_count / size() * pieces * element_bytes(travel);

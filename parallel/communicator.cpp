@@ -36,8 +36,8 @@ void Communicator::await(const char*, FunctionRef<bool()> done) {
 
 namespace {
 
-// A planned collective, which takes the time of its link. `sum`: the host's sum, computed when the messages
-// have arrived. An all-reduce on the host then sends its results, `second_bytes`.
+// A planned collective, which takes the time of its link. `sum`: a sum that no library makes, computed when
+// the messages have arrived. An all-reduce then sends its results, `second_bytes`.
 class PlannedOperation final : public Pending::Operation {
  public:
   PlannedOperation(PlannedLink& link, double end, std::function<void()> sum, int64_t second_bytes)
@@ -153,7 +153,7 @@ class SilentCommunicator final : public Communicator {
   }
 
  private:
-  // Counts `bytes`: `second_bytes` of them follow the sum, the others are sent in `rounds` before it.
+  // Counts `bytes`: `second_bytes` of them follow the sum, the others precede it and take `rounds` latencies.
   Pending count(const Stream& stream, const char* operation, int64_t bytes, std::function<void()> sum = {},
                 int64_t second_bytes = 0, int64_t rounds = 1) {
     bytes_sent_ += bytes;
@@ -171,7 +171,7 @@ class SilentCommunicator final : public Communicator {
       reduce_pieces(stream, pieces, out, accumulate);
     };
   }
-  // The host rounds the pieces of all other ranks before it sends them.
+  // The pieces for all other ranks are rounded before they are sent.
   void observe_rounding(const Stream& stream, const Tensor& own) const {
     const int64_t elements = own.count() * (size_ - 1);
     if (stream.observer() != nullptr)

@@ -51,7 +51,8 @@ class Pending {
   const Stream* stream_ = nullptr;
 };
 
-/// Memory that a group's back end has registered. The destructor waits for the group's work in this memory.
+/// Memory that a group's back end has registered. The destructor waits for the group's work in this memory,
+/// except while an exception unwinds.
 class Registration {
  public:
   virtual ~Registration() = default;
@@ -92,10 +93,10 @@ class Communicator {
   int64_t reduce_scatter_scratch_bytes(int64_t whole_count, DType travel) const;
 
   /// Starts a reduce-scatter: own [n] (+)= the sum over all ranks of piece number rank() of their `whole`
-  /// [size * n]. The wait writes `own`, which may be this rank's piece of `whole`.
+  /// [size * n]. `own` is complete after the wait, and may be this rank's piece of `whole`.
   /// `whole` and `own` are both float32, or both bfloat16 (activations), then summed in float32 and
   /// rounded once. Pieces are sent in `travel`: the dtype of `whole`, or bfloat16. If the dtypes differ,
-  /// the pieces for other ranks are rounded in place, which destroys `whole`; this rank's own piece is summed
+  /// the pieces for other ranks are rounded and overwritten in `whole`; this rank's own piece is summed
   /// unrounded. `scratch` has reduce_scatter_scratch_bytes() and must stay untouched until the wait. Sends
   /// bytes(travel) * n * (size - 1).
   [[nodiscard]] virtual Pending reduce_scatter(const Stream& stream, const Tensor& whole, const Tensor& own,
@@ -112,7 +113,7 @@ class Communicator {
   /// Starts to replace x by the sum of x over all ranks, with equal bits on all ranks. x is float32, float64,
   /// bfloat16 or int32. Parts are sent in `travel`: x's dtype or, for at least size() float32 numbers,
   /// bfloat16: then other ranks' terms and the result are rounded, but the terms are added in float32, in
-  /// rank order. Sends at most 2 * bytes(travel) * count * (size - 1) / size, rounded up to whole elements.
+  /// rank order. Sends at most 2 * bytes(travel) * (size - 1) * (count / size, rounded up).
   /// `scratch` has all_reduce_scratch_bytes() and must stay untouched until the wait. If another stream than
   /// `stream` writes x, pass it as `behind`: the collective begins after the work of `behind`. If several
   /// all-reduces are under way, all ranks must wait for them in the same order.
@@ -131,8 +132,7 @@ class Communicator {
   /// Replaces x on every rank by the x of rank `root`. Waits, in stream order.
   virtual void broadcast(const Stream& stream, const Tensor& x, int64_t root) = 0;
 
-  /// Starts all `exchanges` in one call of the back end. The returned Pending is done when all exchanges are
-  /// done. Sender and receiver of a message must give equal sizes.
+  /// Starts all `exchanges`; the Pending is done when all are. Sender and receiver must give equal sizes.
   [[nodiscard]] virtual Pending start_exchanges(const Stream& stream,
                                                 std::span<const Exchange> exchanges) = 0;
 
@@ -168,20 +168,20 @@ class Communicator {
   virtual void barrier() = 0;  ///< waits until all ranks have called it
 
   /// Calls done() until it returns true, with the deadline of this group's waits. The error at the deadline
-  /// names `operation`. Meant for back ends that are built on this group.
+  /// names `operation`. For back ends that are built on this group.
   virtual void await(const char* operation, FunctionRef<bool()> done);
 
   /// Groups the ranks with equal `color`, ordered by `key`. Returns the new group of this rank. Collective.
   virtual std::unique_ptr<Communicator> split(int64_t color, int64_t key, const std::string& name) = 0;
 
-  /// Bytes that this rank has sent so far in collectives of tensors.
+  /// Bytes of tensors that this rank has sent so far.
   virtual int64_t bytes_sent() const = 0;
   /// Exposed communication so far: seconds for which compute waited for this group. Host back ends count the
   /// host's time in calls that post, test or await messages, NCCL counts waits of the device's stream.
   virtual double seconds_waited() const = 0;
 };
 
-/// Makes the group of one rank. Its collectives copy their input to their output; in place they do nothing.
+/// Makes the group of one rank. Its collectives copy or add input to output; copies in place do nothing.
 std::unique_ptr<Communicator> make_self_communicator(const std::string& name);
 
 /// Predicts when a planned group's messages arrive. Seconds count from the start of the planner's clock.
@@ -191,7 +191,7 @@ class PlannedLink {
   /// Every rank begins to send `bytes` in all, in equal parts to the other ranks. The messages take `rounds`
   /// latencies. Returns the second at which all messages have arrived.
   virtual double start(int64_t bytes, int64_t rounds) = 0;
-  /// Another rank begins to send `bytes` to this rank, beside the messages of start(). Returns as start().
+  /// Another rank begins to send `bytes` to this rank, beside start(). Returns the second of their arrival.
   virtual double start_receive(int64_t bytes) = 0;
   virtual bool has_passed(double second) const = 0;
   /// Lets this rank wait until `second`.
@@ -201,7 +201,7 @@ class PlannedLink {
 /// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
 /// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. Calls
 /// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends. With `link`
-/// (borrowed), waits take the link's time, and sums on the host run as kernels of the caller's stream.
+/// (borrowed), waits take the link's time, and sums of host or rounded tensors run on the caller's stream.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,

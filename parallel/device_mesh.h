@@ -11,9 +11,9 @@
 
 namespace ripstop {
 
-/// Returns `sizes` with fsdp filled in. Throws Error(kResources), with a hint that names similar meshes, if
-/// the mesh does not have `ranks` ranks. `tensor_sizes`: sizes of the tensor axis that the hint may offer;
-/// empty: any.
+/// Returns `sizes` with fsdp filled in. Throws Error(kResources) for sizes below 1 (fsdp: 0) and, with a hint
+/// that names similar meshes, if the mesh does not have `ranks` ranks. `tensor_sizes`: sizes of the tensor
+/// axis that the hint may offer; empty: any.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks, const std::vector<int64_t>& tensor_sizes = {});
 
 /// Returns the world rank at each place in mesh order. In any launcher order, every tensor group lies inside
@@ -60,7 +60,7 @@ struct MeshGroups {
 using MakeGroup = std::function<std::unique_ptr<Communicator>(const MeshGroup&)>;
 
 /// Makes the groups of the rank at the coordinates `at`. All ranks call make(), which may be collective, in
-/// the same order and equally often: a rank without a link makes a group of itself alone and drops it.
+/// the same order and equally often: a rank without a link makes a group of itself and drops it.
 /// Throws Error(kBug) if make() gives a group of another size or rank.
 MeshGroups mesh_groups(const MeshSizes& sizes, const MeshCoordinates& at, const MakeGroup& make,
                        int64_t stages_per_rank = 1);
@@ -118,10 +118,10 @@ class DeviceMesh {
   AxisSeconds seconds_waited() const;
   double seconds_waited_in_all() const { return seconds_waited().sum() + world().seconds_waited(); }
 
-  /// Hosts of the ranks, in mesh order.
+  /// Hosts of the ranks, in mesh order; empty for a mesh of a MakeGroup.
   const std::vector<std::string>& hosts() const { return hosts_; }
-  /// Draws the mesh: a line for each of at most 16 tensor groups, with their hosts. The last line has no line
-  /// end.
+  /// Draws the mesh: its sizes, a line with hosts for each of at most 16 tensor groups, and how many more
+  /// there are. The last line has no line end.
   std::string describe() const;
 
   /// Sets the step in errors of the mesh's communicators. Does nothing without an MpiWorld.

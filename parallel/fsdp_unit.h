@@ -107,8 +107,8 @@ class FsdpUnit {
     int64_t scratch_bytes;
   };
   static SumNeeds sum_needs(int64_t elements, DType travel, const Communicator& replicate);
-  /// Whether start_sum() may be called before finish_reduce(): only on a device, where a stream runs the sum
-  /// after the reduction.
+  /// Whether start_sum() may be called now: while a reduction is under way, only if its group has an
+  /// own_stream(), which the sum then follows.
   bool sum_may_follow() const { return reduces_on() != nullptr; }
   /// Waits for the sum over the replicate axis, if one is under way.
   void finish_sum();
@@ -144,7 +144,7 @@ class FsdpUnit {
   /// Index of the shard's first element in the unit's flat buffer.
   int64_t shard_begin() const { return shard_begin_; }
   /// Elements at the start of the shard, padding included, that are the same on all ranks of the tensor axis:
-  /// norms, and matrices of adapters that the axis does not cut.
+  /// norms, wo's bias, and matrices of adapters that the axis does not cut.
   int64_t replicated_in_shard() const;
 
  private:

@@ -13,8 +13,8 @@ class GradientNorm {
   /// `largest`: elements of the largest shard. `stream`: the stream of the model.
   GradientNorm(const Stream& stream, MemoryLedger& ledger, size_t units, int64_t largest);
 
-  /// Starts to compute the squared norm of `gradient`, the shard of unit number `unit`, on this object's
-  /// stream, after the work given to `writer` so far, which must complete the gradient.
+  /// Starts to compute the squared norm of `gradient`, the shard of unit `unit` without the elements for
+  /// take_replicated(), on this object's stream, after the work that completes it, given to `writer` so far.
   void start(size_t unit, const Tensor& gradient, const Stream& writer);
   /// Computes the squared norm of the unit's elements that are the same on all ranks of the tensor axis, in
   /// stream order.

@@ -63,7 +63,7 @@ bool lacks_slurm_pmi(const std::filesystem::path& library) {
   return has_plugins;
 }
 
-// Appends the names for `prefix` and one part of a bracket ("3" or "08-11"). Returns false for other text.
+// Appends the names for `prefix` and one part of a bracket ("3" or "08-11"). False: other text, or too many.
 bool add_names(const std::string& prefix, std::string_view part, std::vector<std::string>& names) {
   constexpr size_t kMostNames = 100'000;
   const size_t dash = part.find('-');

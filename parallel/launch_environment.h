@@ -26,11 +26,11 @@ std::string useless_to_open_mpi(int major_version, const std::filesystem::path& 
 /// the launcher gives no name. A requeued job has a new name.
 std::string launch_name();
 
-/// Node names of a launch by Slurm; empty for another launcher.
+/// Node names of the Slurm step or job, by expand_node_list(); empty without Slurm.
 std::vector<std::string> launch_nodes();
 
-/// Expands a Slurm node list: "n[1-3,07],gpu" gives n1 n2 n3 n07 gpu. Returns no names if there are more than
-/// 100,000 or if the text is not a node list. Pure.
+/// Expands a Slurm node list: "n[1-3,07],gpu" gives n1 n2 n3 n07 gpu. Returns no names for malformed
+/// brackets, over 100,000 names in them, or text behind them ("r[1-2]n[1-8]"). Pure.
 std::vector<std::string> expand_node_list(std::string_view list);
 
 }  // namespace ripstop

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// The axes of a mesh, slowest first: neighbours in mesh order differ in their tensor coordinate.
+/// The axes of a mesh, slowest first: in mesh order the tensor coordinate changes fastest.
 /// How to add an axis: CONTRIBUTING.md, "Add anything else".
 enum class MeshAxis { kReplicate, kPipeline, kFsdp, kTensor };
 inline constexpr std::array<MeshAxis, 4> kMeshAxes{MeshAxis::kReplicate, MeshAxis::kPipeline, MeshAxis::kFsdp,

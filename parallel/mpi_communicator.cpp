@@ -64,9 +64,9 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
   return pieces;
 }
 
-// Every rank reduces one part of x in rank order, from the shares of the other ranks. Then all ranks copy the
-// reduced parts, so all get equal bits. If x travels in bfloat16, all parts but this rank's are rounded in
-// place before they are sent, and reduced parts are widened in place.
+// Every rank sums the terms (`shares_`) of all ranks for one part of x, in rank order, and sends the sum to
+// all others (`parts_`), so all get equal bits. If x travels in bfloat16, all parts but this rank's are
+// rounded in place before they are sent, and the sums are widened in place.
 class AllReduceOperation final : public Pending::Operation {
  public:
   AllReduceOperation(Group& group, const Stream& stream, const Tensor& x, DType travel,
@@ -323,7 +323,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // Every rank sends to every other rank, because barriers are so rare that a tree would gain nothing.
+  // Every rank sends to every other rank: barriers are so rare that a tree would gain nothing.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

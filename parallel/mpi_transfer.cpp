@@ -85,9 +85,9 @@ void check_mpi(int result, const char* call) {
 }
 
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for) {
-  constexpr int kNamed = 4;  // ranks that a message names
-  // Name silent ranks first, because a rank that answers may itself be waiting for a silent rank; then ranks
-  // inside no operation, because the others may be waiting for them.
+  constexpr int kNamed = 4;  // answering ranks that a message names
+  // Name silent ranks first, because ranks that answer may be waiting for them; then ranks inside no
+  // operation, because the others may be waiting for those.
   std::vector<int64_t> all(world.places.size()), silent;
   std::iota(all.begin(), all.end(), int64_t{0});
   const std::vector<std::string> hosts = hosts_of(world);

@@ -74,7 +74,7 @@ int64_t discover_node(mpi::World& world, int rank) {
 struct MpiWorld::State {
   mpi::World world;
   std::unique_ptr<Communicator> communicator;
-  std::unique_ptr<Arrivals> arrivals;          ///< null if there is no directory or only one rank
+  std::unique_ptr<Arrivals> arrivals;          ///< null without directory, launch name or other ranks
   std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals` until all ranks have come, then null
   bool started = false;
 
@@ -98,7 +98,7 @@ void MpiWorld::State::begin() {
   come.store(arrivals.get());
 }
 
-// Exchanges the hosts of all ranks and the addresses of their watchdogs.
+// Exchanges hosts, nodes and watchdogs' addresses of all ranks.
 void MpiWorld::State::know_each_other() {
   Communicator& all = *communicator;
   const std::string host = world.watchdog.address().host;
@@ -163,7 +163,7 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   wait_for_turn =
       turn(std::count_if(seen.ranks.begin(), seen.ranks.end(),
                          [&](const ArrivalsSeen::Rank& each) { return each.moves && each.rank < rank; }));
-  // This rank prints first, and removes the files. A rank that looks later then waits as if all lower ranks
+  // The rank that prints first removes the files. A rank that looks later then waits as if all lower ranks
   // had come.
   if (wait_for_turn == 0) files->remove_all();
   return missing_at_start(seen, size, launch_nodes());
@@ -183,8 +183,7 @@ MpiWorld::MpiWorld(const MpiOptions& options) : state_(std::make_unique<State>()
                 options.piece_bytes);
   state.world.options = options;
   state.world.storage_seconds = options.deadline_seconds;
-  // Without a launcher, do not start MPI: MPI_Init may fail or hang on a login node, and one rank does not
-  // need MPI.
+  // Without a launcher, do not start MPI: MPI_Init may fail or hang on a login node. One rank needs no MPI.
   if (!was_launched()) {
     state.communicator = make_self_communicator("world");
     state.world.places = {{state.world.watchdog.address().host, 0}};
@@ -283,10 +282,10 @@ void MpiWorld::tell_failure(ExitCode code) {
   using std::chrono::milliseconds;
   Watchdog& watchdog = state_->world.watchdog;
   // Lower ranks announce first, even on a busy machine. A rank that has heard of an earlier failure waits
-  // here until its watchdog ends it.
+  // below until its watchdog ends it.
   std::this_thread::sleep_for(milliseconds(100 * std::min<int64_t>(state_->communicator->rank(), 10)));
   // Rank 0 may still wait for storage before it writes the error, and an announcement would end rank 0.
-  // After writing the error, rank 0 itself announces the failure.
+  // Rank 0 itself announces the failure after that.
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(state_->world.storage_seconds);
   while (code != ExitCode::kCommunication && state_->communicator->rank() != 0 &&

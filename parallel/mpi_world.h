@@ -23,7 +23,7 @@ struct MpiOptions {
   /// Prints the error and ends the process. Called on a thread of its own, on one rank only, if the main
   /// thread hangs inside MPI; the other ranks end silently. Empty: all ranks end silently.
   std::function<void(const Error&)> end_process = {};
-  /// The longest MPI message in bytes, below 2^31; longer messages are cut into pieces.
+  /// The longest MPI message in bytes, at most 2^30; longer messages are cut into pieces.
   int64_t piece_bytes = int64_t{1} << 30;
 };
 

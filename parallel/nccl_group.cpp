@@ -171,7 +171,7 @@ const OpenCollective* NcclGroup::oldest() {
 
 namespace {
 
-// A symmetric window or, if this NCCL has no windows, a registration for this rank alone.
+// A symmetric window or, if NCCL gives none, a registration for this rank alone.
 class NcclRegistration final : public Registration {
  public:
   NcclRegistration(NcclGroup& group, void* data, int64_t bytes) : group_(group) {

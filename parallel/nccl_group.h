@@ -56,7 +56,7 @@ class NcclGroup {
   void abort();
 
   /// Call begin() before a collective is given to stream(), and end() after it. The collective begins when
-  /// the stream `caller` has reached begin(), or the event `behind` is reached.
+  /// the event `behind` is reached or, if that is null, when the stream `caller` has reached begin().
   void begin(const Stream& caller, const Event* behind = nullptr);
   std::shared_ptr<OpenCollective> end(const char* operation);
 

@@ -65,14 +65,14 @@ int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOp
 /// one rank to another in one direction are received in the order in which they are sent.
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank);
 
-/// The micro-batches that a vote takes: P; 0 without a pipeline. If each rank votes after the backwards of d
-/// micro-batches and waits for the result after those of d + P, there is no deadlock in the order of
-/// pipeline_program(), whatever delays there are.
+/// The micro-batches that a vote on StepBatches::gives_up takes: P; 0 without a pipeline. If each rank votes
+/// after the backwards of d micro-batches and waits for the result after those of d + P, there is no deadlock
+/// in the order of pipeline_program(), whatever the delays.
 int64_t micro_batches_of_vote(int64_t ranks);
 
 /// The fewest micro-batches with which a step can still end when the backwards of `done` have ended: a
 /// multiple of P below `done` + 3 P; without a pipeline `done`. Ranks are at different operations then,
-/// but on each the program of the shorter step is like the longer step's beyond the next two backwards.
+/// but on each the programs of the shorter and the longer step are equal until after the next two backwards.
 int64_t shortest_step(int64_t ranks, int64_t done);
 
 struct PipelineTimeline {

@@ -25,8 +25,8 @@ std::optional<std::pair<size_t, size_t>> ranks_of_one_gpu(const std::vector<Rank
 /// NCCL_LAUNCH_ORDER_IMPLICIT. Pure.
 void require_launch_order(const std::vector<std::string>& versions);
 
-/// A note for users of a pipeline if `driver`, the driver's version of CUDA, is below 12.3, else "": NCCL
-/// then cannot order only the starts, so each collective waits for the end of the one before. Source:
+/// A note for users of a pipeline if `driver`, the driver's version of CUDA, is below 12.3: NCCL then cannot
+/// order only the starts, so each collective waits for the end of the one before. Otherwise "". Source:
 /// getImplicitOrder() in src/enqueue.cc of the same tag. Pure.
 std::string launch_order_note(const std::string& driver);
 
@@ -36,8 +36,8 @@ Device choose_cuda_device(MpiWorld& world);
 
 /// Makes the communicator of all ranks for tensors on `device`, over NCCL. Returns null for the CPU or one
 /// rank, where the world's own communicator is enough. If two ranks share a GPU, moves tensors through host
-/// memory if RIPSTOP_SHARE_GPU is 1, else throws Error(kResources) on all ranks. `has_pipeline`: also throws
-/// the error of require_launch_order(). Collective.
+/// memory if RIPSTOP_SHARE_GPU is 1 on rank 0, else throws Error(kResources) on all ranks. `has_pipeline`:
+/// over NCCL, throws like require_launch_order(), too. Collective.
 std::unique_ptr<Communicator> make_device_communicator(MpiWorld& world, const Device& device,
                                                        bool has_pipeline = false);
 

@@ -214,7 +214,7 @@ void ShardedTransformer::list_visits() {
   }
 }
 
-// The unit with the adapters of `unit`, if `unit` is a layer (number 1, 2, ... of parameter_table).
+// The unit with the adapters of `unit`, if there are adapters and `unit` is a layer (1, 2, ... in the table).
 std::optional<size_t> ShardedTransformer::adapters_of(size_t unit) const {
   if (!is_frozen() || unit == 0 || unit > model_.blocks.size()) return std::nullopt;
   return model_.blocks.size() + (config_.tie_word_embeddings ? 1 : 2) + unit - 1;
@@ -282,9 +282,9 @@ void ShardedTransformer::finish_reduction() {
   reduction_.open = false;
 }
 
-// Starts the sum over the replicas. There is one sum a step, because links between replicas are the slowest.
-// The sum runs while lower layers compute. On the host a sum holds a slot of scratch, so the oldest sum may
-// have to finish first. The norm of a shard is computed after its sum.
+// Starts a unit's only sum over the replicas in a step: links between replicas are the slowest. The sum runs
+// while lower layers compute. A sum that needs scratch holds a slot of it, so the oldest sum may have to
+// finish first. The norm of a shard is computed after its sum.
 void ShardedTransformer::start_sum() {
   if (!reduction_.sum_is_due) return;
   reduction_.sum_is_due = false;
@@ -370,7 +370,7 @@ void ShardedTransformer::finish_gradients(Arena& arena, const Tensor& total) {
 }
 
 // Sums the gradients of replicated parameters over the tensor axis, because each rank has seen only its own
-// rows or columns. One all-reduce for all units takes less time than one for each unit.
+// rows or columns. One all-reduce for all units is faster than one for each.
 void ShardedTransformer::sum_replicated(Context& context) {
   int64_t count = 0;
   for (const FsdpUnit& unit : trained_units()) count += unit.replicated_in_shard();

@@ -64,8 +64,8 @@ inline constexpr int64_t kUnitSlots = 2;
 /// their slots; activations lie in the caller's arena. All members that compute are collective over the mesh.
 class ShardedTransformer {
  public:
-  /// Allocates everything but activations. Weights are zero at first. Throws Error(kResources) if the mesh
-  /// cannot cut the model or the device has too little memory.
+  /// Allocates everything but activations. Weights are zero at first. Throws like stage_split(), and
+  /// Error(kResources) if the tensor axis cannot cut the model or the device has too little memory.
   ShardedTransformer(const ModelConfig& config, DeviceMesh& mesh, const Stream& stream, MemoryLedger& ledger,
                      const ShardingOptions& options);
   ~ShardedTransformer();
@@ -80,16 +80,16 @@ class ShardedTransformer {
   /// false if batches.gives_up ended the step; the gradients are then incomplete. Read this function first.
   bool run(Arena& arena, const StepBatches& batches, const Tensor& total);
 
-  /// Completes the gradients of the step. Sums the gradients of replicated parameters over the tensor axis,
-  /// and adds the squared norm of this rank's shards to total [1] float64. In the sum of `total` over the
-  /// world, each logical element counts once.
+  /// Completes the gradients of the step: sums those of replicated parameters over the tensor axis, and those
+  /// of a tied table over its two stages. Adds the squared norm of this rank's shards to total [1] float64,
+  /// in whose sum over the world each logical element counts once.
   void finish_gradients(Arena& arena, const Tensor& total);
 
   /// Runs forward only. Adds the loss of this rank's targets to total [1] float64. Does not call gives_up.
   void evaluate(Arena& arena, const StepBatches& batches, const Tensor& total);
 
   /// Runs forward only. Writes logits [N, V / t] float32 of this rank's slice of the vocabulary for all N
-  /// rows.
+  /// rows. Like prefill() and decode(), not for a pipeline.
   void logits(Arena& arena, const Batch& batch, const Tensor& logits);
 
   /// Runs prompts, stores their keys and values at `slot` [N] (int32) and the batch's positions, and writes
@@ -106,10 +106,10 @@ class ShardedTransformer {
   /// next forward.
   void weights_changed(Arena& arena);
 
-  /// Gathers the units one by one and copies the weights to `whole`: the same model with the same tensor axis
-  /// and compute dtype, but pipeline and fsdp axes of 1. Every rank gets its whole slice. In stream order.
-  /// Sends 1 / fsdp of each unit over the fsdp axis, as all_gather() does, and as much over the pipeline
-  /// axis, as broadcast() does. Collective over both axes.
+  /// Gathers the units one by one and copies the weights to `whole`: the same model, tensor axis and compute
+  /// dtype, but pipeline and fsdp axes of 1. Every rank gets its whole slice. In stream order. Sends 1 / fsdp
+  /// of each unit over the fsdp axis, as all_gather() does, and as much over the pipeline axis, as
+  /// broadcast() does. Collective over both axes.
   void copy_weights_to(ShardedTransformer& whole);
 
   /// Calls ripstop::prepare_attention for the forward of micro-batches of these sizes and, if `backward`, for
@@ -124,8 +124,7 @@ class ShardedTransformer {
   const StageSplit& split() const { return split_; }
   /// This rank's stages, by chunk.
   const std::vector<Stage>& stages() const { return stages_; }
-  /// The most micro-batches that are between their first forward and their last backward on this rank, in a
-  /// step of any length.
+  /// The most micro-batches between first forward and last backward on this rank, in a step of any length.
   int64_t most_batches() const;
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
@@ -150,7 +149,7 @@ class ShardedTransformer {
     const Stage* stage = nullptr;  ///< null: none is in flight here
     int64_t micro_batch = -1;
     Batch batch = {};
-    size_t boundary = 0;  ///< the buffer of `links` that has the branch, later the gradient of the stream
+    size_t boundary = 0;  ///< number of the `links` buffer of the branch, later of the residual's gradient
     Residual residual = {};
     std::vector<Block::Saved> saved = {};  ///< one for each layer of the rank's longest stage
   };
@@ -185,8 +184,8 @@ class ShardedTransformer {
   template <class Body>
   void each_unit(size_t unit, Body body);
   bool is_frozen() const { return options_.lora.any(); }
-  // Whether the gradient of the layer's input is needed: below the first layer there is only the embedding,
-  // which may be frozen.
+  // Whether the layer's input needs a gradient: below the first layer is only the embedding, which may be
+  // frozen.
   InputGradient below(size_t layer) const { return InputGradient{layer > 0 || !is_frozen()}; }
   void enter(size_t unit);
   void leave();

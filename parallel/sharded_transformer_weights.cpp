@@ -146,7 +146,7 @@ void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
 void ShardedTransformer::weights_changed(Arena& arena) {
   Context context = this->context(arena);
   for (FsdpUnit& unit : units_) {
-    // With float32 there is no copy, and without training there are no master weights.
+    // With float32 there is no copy; with bfloat16, units that are not trained have no master weights.
     if (!unit.master().empty() && !unit.compute_copy().empty())
       convert(context, unit.master(), unit.compute_copy());
     unit.weights_changed();

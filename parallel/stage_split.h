@@ -37,7 +37,7 @@ struct StageSplit {
 };
 
 /// Cuts the model into ranks * stages_per_rank stages so that the longest stage takes the fewest operations:
-/// those of its layers, and in the last stage of the head, for the share `target_share` of rows (0 to 1). If
+/// those of its layers and, in the last stage, of the head for the share `target_share` of rows (0 to 1). If
 /// cuts are equally good, earlier stages get fewer layers, because they keep more micro-batches. Only the
 /// last stage may have no layer. Throws Error(kResources) if there are too few layers. Pure.
 StageSplit split_stages(const ModelConfig& config, int64_t sequence_length, double target_share,

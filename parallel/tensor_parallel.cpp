@@ -91,7 +91,7 @@ void SequenceAxis::for_ranks(const Tensor& whole, int64_t first, int64_t end, Ro
 
 // Gathers whole [N, C], which already holds this rank's rows. The body works on this rank's rows while the
 // rows of the nearer half of the peers arrive, and on the nearer half's rows while the rest arrive. Halves
-// are better than single peers: each call costs the host time, and short products are slow.
+// are better than single peers: each call takes time on the host, and short products are slow.
 void SequenceAxis::gather_in_parts(Context& context, const Tensor& whole, RowsBody body) const {
   const int64_t n = whole.rows() / count(), middle = 1 + count() / 2;
   const auto rows_of = [&](int64_t rank) { return whole.row_range(rank * n, n); };

@@ -17,8 +17,8 @@ namespace ripstop {
 ///
 /// `overlap`: calls the bodies for some rows while other rows are sent. This rank's rows come first (in
 /// scatter_sum last), and the rows of one half of the peers before the other half. This pays if the device
-/// moves data while it computes. Memory, bytes and the order of sums over ranks do not change; results may
-/// differ by rounding, because one GEMM becomes several.
+/// moves data while it computes. Memory and bytes do not change; results may differ by rounding: one GEMM
+/// becomes several, and NCCL's sums of float32 become sums in rank order.
 std::unique_ptr<TensorAxis> make_sequence_axis(Communicator& communicator, bool overlap);
 
 /// Makes the axis of generation, where each rank holds all N rows, because N may be smaller than t:

@@ -66,7 +66,7 @@ UnitLayout::UnitLayout(const UnitSpec& unit, int64_t tensor_count, int64_t tenso
       slices_.push_back(slice_of(p, offset, tensor_count, tensor_index));
       offset += p.slice_rows(tensor_count) * p.slice_columns(tensor_count);
     }
-    // Begin tensors at a multiple of the grain, so that vector loads are aligned.
+    // Begin tensors at a multiple of the grain, so that SIMD loads are aligned.
     at = round_up(offset, kGrain);
     if (tensor.replicated()) {
       RIPSTOP_CHECK(replicated_elements_ == tensor_offsets_.back(),

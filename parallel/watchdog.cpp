@@ -156,7 +156,7 @@ void Watchdog::listen() {
   while (!ends_.load()) {
     const int socket = socket_.load();
     pollfd ready[] = {{wake_, POLLIN, 0}, {socket, POLLIN, 0}};
-    // Once a failure is announced, look more often, because this process must end within seconds_to_end_.
+    // Once a failure is announced, look more often, because this process must end soon after seconds_to_end_.
     ::poll(ready, socket < 0 ? 1 : 2, failure_.load() != 0 ? 20 : kLookMs);
     uint64_t count = 0;
     static_cast<void>(!read(wake_, &count, sizeof count));

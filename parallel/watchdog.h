@@ -40,12 +40,12 @@ struct StepPlace {
 struct RankState {
   int64_t rank = 0;
   bool answers = false;
-  bool inside = false;  ///< true: the rank waits in `operation` now; false: `operation` was its last wait
+  bool inside = false;  ///< true: the rank waits in `operation` now; false: `operation` was its last one
   bool waits_for_storage = false;  ///< the main thread waits for a file system
   StepPlace place = {};
-  std::string operation;  ///< such as "all_gather on fsdp"
+  std::string operation;  ///< such as "all_gather on fsdp"; "" before the first
 
-  /// Returns "rank 3 (node07) is in all_gather on fsdp, step 12" or "rank 3 (node07) does not answer".
+  /// Returns a text like "rank 3 (node07) is in all_gather on fsdp, step 12".
   std::string describe(const std::string& host) const;
 };
 
@@ -104,8 +104,8 @@ class Watchdog {
   /// Returns the states of `ranks`, in that order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Makes all ranks end silently with exit code `code` after `seconds_to_end`. Returns when all ranks have
-  /// confirmed, or after `seconds`, which should be less than `seconds_to_end`.
+  /// Makes all other ranks that have announced no failure end silently with exit code `code` after
+  /// `seconds_to_end`. Returns when all have confirmed, or after `seconds`, which should be less.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure; if so, this process is about to end.
   bool failure_announced() const { return failure_.load() != 0; }
@@ -136,7 +136,7 @@ class Watchdog {
   void look_at_guard();
   void take(const Message& message, const sockaddr_in& from);
   void end_if_due();
-  // Called on thread_ and on the main thread.
+  // Called on the main thread and on that of hung_.
   void wake();
   void send(Message message, int64_t to);
   void repeat(const Message& message, const std::vector<int64_t>& ranks, double seconds,
