@@ -16,7 +16,7 @@ struct AdamWOptions {
   uint64_t seed = 0;                ///< seed of the random bits that round bfloat16 moments
 };
 
-/// The MomentBits::key of a parameter: a Philox block of the hash of its name, with `seed` as key.
+/// The MomentBits::key of a parameter: half a Philox block of the hash of its name, with `seed` as key.
 uint64_t moment_key(uint64_t seed, std::string_view parameter);
 
 /// AdamW over this rank's shard of every trained unit. Owns the moments, zero at first (category optimizer, 8

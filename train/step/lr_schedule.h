@@ -13,7 +13,7 @@ namespace ripstop {
 /// has the full rate. This is torchtitan's rule; Hugging Face's rule lags by one step and begins with 0.
 ///
 /// Then the factor falls from 1 at step b + 1 to minimum_ratio at step steps + 1, so no step has rate 0. With
-/// wsd (warm-up, stable, decay) b = steps - decay_steps(steps), and steps up to b have 1; else b = w. With
+/// wsd (warm-up, stable, decay) b = steps - decay_steps(steps), and steps w + 1 to b have 1; else b = w. With
 /// p = (s - 1 - b) / (steps - b), linear is 1 - p, 1-sqrt is 1 - sqrt(p), and cosine is (1 + cos(pi p)) / 2,
 /// all scaled to end at minimum_ratio (Hugging Face's rule). Constant stays at 1.
 inline double learning_rate_factor(const ScheduleSection& schedule, int64_t step, int64_t steps) {

@@ -41,7 +41,7 @@ struct StepNumbers {
 struct StepHooks {
   /// StepBatches::gives_up; if empty, no step ends early.
   std::function<bool(int64_t done)> gives_up = {};
-  /// The state of this rank's save. Called once, just after `stop_requested`.
+  /// The state of this rank's save; kNone if empty. Called once, when `stop_requested` is.
   std::function<SaveWork()> save_work = {};
   /// Called with each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
@@ -50,8 +50,8 @@ struct StepHooks {
 /// Owns all memory of a rank's training; the arena has `arena_capacity` bytes.
 class TrainingStep {
  public:
-  /// `mesh`, `stream` and `ledger` are borrowed. Throws Error(kResources) if the mesh cannot divide the
-  /// model, or if the device has too little memory.
+  /// `mesh`, `stream` and `ledger` are borrowed. Throws like ShardedTransformer, and Error(kResources)
+  /// if the device has too little memory.
   TrainingStep(const ModelConfig& config, const StepOptions& options, DeviceMesh& mesh, const Stream& stream,
                MemoryLedger& ledger, const MemoryUse& arena_capacity = {});
 
