@@ -23,7 +23,7 @@ namespace {
 
 using FileIdentity = std::pair<dev_t, ino_t>;
 
-/// Device and inode of the file or directory at `path`, following links; nullopt if `path` does not exist.
+/// Device and inode of the file or directory at `path`, following links; nullopt if stat() fails.
 std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -125,7 +125,7 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
     std::ranges::move(below.other, std::back_inserter(source.passed_over));
     return;
   }
-  // prepare reads its input up to three times, but a pipe can be read only once.
+  // prepare reads its input several times, but a pipe can be read only once.
   if (!std::filesystem::is_regular_file(status)) {
     throw Error(ExitCode::kInputData, fmt::format("{}: not a file", path.string()),
                 "prepare reads its input several times: write it to a file first");
@@ -139,8 +139,8 @@ void add_files(const std::filesystem::path& path, CorpusSource& source,
 }
 
 /// The kind of a JSONL file, by its first object: kJsonl if it has a document or a summary, kMessages if it
-/// has a conversation, kText if it has a "text", else kJsonl. Skips lines that are not UTF-8. Returns kJsonl
-/// for a damaged line, which read_lines() refuses.
+/// has a conversation, kText if it has a "text", else kJsonl. Skips blank lines and invalid UTF-8. Returns
+/// kJsonl for a damaged line, which read_lines() refuses.
 SourceKind kind_of_first_line(const std::filesystem::path& path, const CorpusSource& source) {
   LineInput lines(path);
   for (std::string line; lines.next(line);) {
@@ -269,8 +269,8 @@ void drop_second_names(CorpusSource& source) {
       fmt::format("files are found by their names: {}", name_ends(source.kind)));
 }
 
-/// Returns the files to read and sets source.passed_over. Throws Error(kUsage) if there is no file, or if a
-/// file has a foreign format.
+/// Returns the files to read and sets source.passed_over. Throws Error(kUsage) if there is no file or a
+/// foreign format, Error(kInputData) for a path that cannot be read.
 std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   source.passed_over.clear();
   std::vector<std::filesystem::path> files;
@@ -283,7 +283,7 @@ std::vector<std::filesystem::path> find_files(CorpusSource& source) {
   return files;
 }
 
-/// Size and change time of a file. If a later stamp differs, the file has changed.
+/// Size and modification time of a file. If a later stamp differs, the file has changed.
 struct FileStamp {
   int64_t bytes = 0, seconds = 0, nanoseconds = 0;
   friend bool operator==(const FileStamp&, const FileStamp&) = default;

@@ -17,15 +17,15 @@ inline constexpr int kSplits = 3;
 template <>
 inline constexpr std::array<std::string_view, kSplits> kWords<Split> = {"train", "validation", "test"};
 
-/// kAuto: the file names and first lines decide. kJsonl: documents with summaries. kText: running text,
-/// without summaries. kMessages: conversations in JSON lines. How to add a kind: CONTRIBUTING.md.
+/// kAuto: the file names and first lines decide; kSynthetic without files. kJsonl: documents with summaries.
+/// kText: running text. kMessages: conversations. How to add a kind: CONTRIBUTING.md.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic, kMessages };
 /// Values of --source.
 template <>
 inline constexpr std::array<std::string_view, 6> kWords<SourceKind> = {"auto", "xsum",      "jsonl",
                                                                        "text", "synthetic", "messages"};
 
-/// A file of the input that is not read.
+/// A file or folder of the input that is not read.
 struct PassedOver {
   std::filesystem::path path;
   std::string why = {};  ///< such as "hidden"; empty: the source does not read files with such names
@@ -36,7 +36,7 @@ struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; empty for synthetic
   /// XSum's split file, plain or gzip: a JSON object {"train": [ids], "validation": [ids], "test": [ids]}.
-  /// Empty: every article is in train.
+  /// Without a path, every article is in train.
   std::filesystem::path splits;
   /// JSON key of the document. For kText, the default "document" means the key "text".
   std::string document_field = "document";
@@ -45,7 +45,7 @@ struct CorpusSource {
   double validation_fraction = 0;
   int64_t examples = 0;  ///< synthetic: number of examples in all splits together
   uint64_t seed = 0;     ///< synthetic: seed of the random numbers
-  /// Files below `inputs` that are not read. Set by resolve_source().
+  /// Unread files and folders of the input. Set by resolve_source().
   std::vector<PassedOver> passed_over;
   /// The inputs as the user gave them, for named_split(). Set by resolve_source().
   std::vector<std::filesystem::path> given;
@@ -57,7 +57,7 @@ struct CorpusExample {
   std::string id;
   std::string document;       ///< for a conversation: text_of_conversation()
   std::string summary;        ///< empty for running text and conversations
-  Conversation conversation;  ///< empty for other kinds
+  Conversation conversation;  ///< empty for documents and running text
   bool is_joined = false;     ///< ReadConversation::is_joined
   std::string not_text;       ///< ReadConversation::not_text; if not empty, the conversation is incomplete
   std::string file;           ///< path for error messages; "" for synthetic
@@ -65,7 +65,7 @@ struct CorpusExample {
   bool invalid_utf8 = false;  ///< the example is not UTF-8; then document and summary are empty
 };
 
-/// The position of a reader, in the unit of progress_unit(). The reader updates it with each example.
+/// The position of a reader, in the unit of progress_unit(). The reader updates it as it goes on.
 struct CorpusProgress {
   int64_t done = 0, total = 0;
 };
@@ -73,7 +73,7 @@ struct CorpusProgress {
 /// Counts that are known only after the whole corpus has been read.
 struct CorpusCounts {
   int64_t absent_ids = 0;  ///< xsum: number of ids in the split file for which there is no article
-  int64_t lost_links = 0;  ///< xsum: number of links in archives that lead to no file of the archive
+  int64_t lost_links = 0;  ///< xsum: number of articles that are links to no file of their archive
   int64_t unlisted = 0;    ///< xsum: number of articles that the split file does not list
 };
 
@@ -85,16 +85,16 @@ std::string_view progress_unit(const CorpusSource& source);
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns `source` with its kind decided and its inputs expanded to files in the order of reading; files of
-/// a directory are sorted by name. Lists unread files in `passed_over`, hidden files only if the source reads
-/// their extension. Reads the first line of each JSONL file, to tell pairs from running text and to refuse
-/// bad files early.
-/// Throws Error(kUsage) if there is no file to read, if the files are of several kinds, or if an option does
-/// not apply to the kind; Error(kInputData) if a path does not exist or a first line is bad.
+/// a directory are sorted by name. Lists unread files in `passed_over`, but not all hidden ones. Reads the
+/// first lines of JSONL files, to tell their kind and to refuse bad files early.
+/// Throws Error(kUsage) if there is no file to read, a format is unknown or foreign, kinds differ, a file is
+/// given twice, or an option does not fit the kind; Error(kInputData) for a path that does not exist or
+/// cannot be read, for UTF-16, and for a bad first line.
 CorpusSource resolve_source(CorpusSource source);
 
 /// Reads the corpus of a resolved source in a fixed order and passes each example to `sink`, which may throw.
-/// Uses bounded memory. Throws Error(kInputData), with file and line, for bad input, and if a file changed
-/// meanwhile.
+/// Uses bounded memory. Throws Error(kInputData), with the file, for bad input, and if a file changed
+/// meanwhile (checked for up to 10,000 files).
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
@@ -103,8 +103,8 @@ void read_lines(const CorpusSource& source, CorpusProgress& progress, const Exam
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 /// Returns the split of `document`: moves the share `validation_fraction` of the train documents to
-/// validation and keeps other splits. Only the text of the document decides, so a document keeps its split
-/// when the corpus changes.
+/// validation and keeps other splits. Only the text decides, so a document keeps its split when the
+/// corpus changes.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
 
 }  // namespace ripstop

@@ -22,7 +22,7 @@ using Json = JsonReader::Json;
 constexpr size_t kMostDocumentBytes = 1 << 20;
 constexpr size_t kShownNames = 12;
 
-// Names of document and summary fields in other data sets.
+// Names that data sets give their document and summary fields.
 constexpr std::array<std::string_view, 9> kDocumentNames = {
     "document", "article", "dialogue", "text", "source", "content", "body", "input", "passage"};
 constexpr std::array<std::string_view, 8> kSummaryNames = {"summary",  "highlights", "target", "abstract",
@@ -35,8 +35,8 @@ std::string guess(const std::vector<std::string>& names, std::span<const std::st
   return "NAME";
 }
 
-/// The hint for a line that is not a JSON object; `why` is the error. Likely causes: the file is one JSON
-/// array, has objects that span several lines, or is the output of Python's print.
+/// The hint for a refused line, by its text and by the error `why`: an array, Python's print of an object, an
+/// object over several lines, half a surrogate pair, a number that is too large, or a pointer of Git LFS.
 std::string how_to_mend(const std::string& line, const CorpusExample& at, std::string_view why) {
   const std::string_view text = strip(line);
   const char begin = text.empty() ? '\0' : text.front();
@@ -98,7 +98,7 @@ void take_conversation(const Json& object, CorpusExample& example) {
   example.not_text = std::move(read.not_text);
 }
 
-/// Parses `line` into the texts and the id of `example`. Keeps example.id if the line has no id.
+/// Parses `line` into the contents and id of `example`. Keeps example.id if the line's is absent or empty.
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const bool is_pair = source.kind == SourceKind::kJsonl, is_chat = source.kind == SourceKind::kMessages;
   const Json object = parse_line(line, example, is_chat ? kConversationLevels : 1);

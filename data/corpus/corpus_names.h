@@ -10,8 +10,8 @@
 
 namespace ripstop {
 
-/// The kind of source that a file name tells; kAuto if it tells none. Every JSONL name is kJsonl, even if the
-/// file holds running text.
+/// The kind of source that a file name tells; kAuto if it tells none. Every JSON name is kJsonl, whatever the
+/// file holds.
 SourceKind kind_of_name(const std::filesystem::path& path);
 
 /// Whether a source of `kind` reads files with this name. For kAuto: whether any kind does.
@@ -32,11 +32,11 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 /// decides:
 /// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
 ///   devel, eval, trn or tst as the first or last word; testing, evaluation or development as the only word.
-///   Each may have "set", "data", "split" or "files" after it.
+///   Each may end in "set", "data", "split" or "files". Words of one or two letters at the end do not count.
 /// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
-/// - The innermost folder whose whole name is a split word, from the file up to the directory in `inputs`
-///   (--input) that holds it; only the file's own folder if the file itself is an input. With a single input,
-///   the topmost of these folders does not count.
+/// - The innermost folder whose letters are a split word, from the file up to the directory in `inputs`
+///   (--input) that holds it; only the file's own folder if the file itself is an input or `inputs` is empty.
+///   With a single input, the topmost of these folders does not count.
 std::optional<Split> named_split(const std::filesystem::path& path,
                                  const std::vector<std::filesystem::path>& inputs = {});
 /// named_split(); train if the path tells no split.
@@ -46,12 +46,12 @@ Split split_of_file(const std::filesystem::path& path, const std::vector<std::fi
 /// val.jsonl as validation".
 std::string describe_splits(const CorpusSource& source);
 
-/// One note for each split that has files of source.inputs, and one for the files whose names tell no split.
+/// One note for each split that has files of source.inputs, and one for the files whose paths tell no split.
 std::vector<std::string> notes_on_splits(const CorpusSource& source);
 
-/// Why a file below a directory is not read although its extension is: "hidden" (.NAME, or in a folder
-/// __NAME), or "no data" (about data, models or software: dataset_infos.json, README.txt). "" if there is no
-/// such reason. `path` is relative to the directory.
+/// Why no source reads a file below a directory: "hidden" (.NAME, or in a folder .NAME or __NAME), or "no
+/// data" (about data, models or software: dataset_infos.json, README.txt). "" if there is no such reason.
+/// `path` is relative to the directory.
 std::string why_no_data(const std::filesystem::path& path);
 
 /// Text for messages about the first few of `files`: "a.csv (a CSV file), notes.md and 2 more".
@@ -62,7 +62,7 @@ std::filesystem::path renamed_to_train(const std::filesystem::path& path);
 
 /// A shell command that converts `path` with the program `filter` into a new file beside it: for `mark`
 /// "lines" and `extension` ".jsonl", "zcat d/val.json.gz | jq -c . > d/val.lines.jsonl". If `extension` is
-/// empty, the new file has the extension of `path`. The new name tells the same split and is not in use.
+/// empty, the new file has the extension of `path` without .gz. The new name is not in use.
 std::string conversion_command(const std::filesystem::path& path, std::string_view filter,
                                std::string_view mark, std::string_view extension = "");
 

@@ -2,7 +2,7 @@
 //
 // An article reports a few events. An authority confirms one of them, which is the summary; the others are
 // mere claims. The confirmed event is never the first, so a copy of the first sentence is no summary. Every
-// event has its own person, place and day. Names, places and figures of validation and test never occur in
+// event names a person, a place and a day. Names, places and figures of validation and test never occur in
 // train, so a model must copy them from the article.
 #include <algorithm>
 #include <array>
@@ -34,12 +34,12 @@ constexpr std::array kClaimed = {"A neighbour thought that", "A rival claimed th
 constexpr int64_t kSentences = 3;
 constexpr int64_t kHeldOutNames = 200;  // names held out for each of validation and test
 
-/// SplitMix64, seeded for one article.
+/// Random numbers by SplitMix64.
 class Random {
  public:
   explicit Random(uint64_t key) : state_(key) {}
+  // A number below `bound`. std::uniform_int_distribution would differ between standard libraries.
   uint64_t below(uint64_t bound) {
-    // Avoids std::uniform_int_distribution, which differs between standard libraries.
     state_ += 0x9e3779b97f4a7c15ull;
     uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -103,7 +103,7 @@ std::string event(const World& world, Split split, Random& random) {
   return fmt::format("{} {} {} the {} in {} on {}.", first, last, verb, object, town, random.pick(kDays));
 }
 
-/// One of kClaimed, with its figure: "Last year 23 papers wrote that".
+/// One of kClaimed, with a figure for {}: "Last year 23 papers wrote that".
 std::string claim(Split split, Random& random) {
   std::string text = random.pick(kClaimed);
   const size_t at = text.find("{}");
@@ -125,7 +125,7 @@ void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const 
                     : from_end < 2 * held_out ? Split::kValidation
                                               : Split::kTrain;
     example.id = fmt::format("synthetic-{}", i);
-    // Each article has its own seed: the number of articles changes its text only through its split.
+    // Each article has a seed of its own: its text depends on the number of articles only through its split.
     Random random(Random(source.seed).below(UINT64_MAX) ^ (static_cast<uint64_t>(i) * 0xd1342543de82ef95ull));
     const int64_t confirmed = 1 + static_cast<int64_t>(random.below(kSentences - 1));
     for (int64_t s = 0; s < kSentences; ++s) {

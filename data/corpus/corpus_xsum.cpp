@@ -148,14 +148,14 @@ std::string end_of_links(const Links& links, std::string path) {
   return path;
 }
 
-/// Whether `path` is the path of an article in an archive. macOS adds files such as "._1234.summary".
+/// Whether `path` in an archive is an article's: .summary and not hidden, as macOS's "._1234.summary" is.
 bool is_article(const std::filesystem::path& path) {
   const auto is_hidden = [](const auto& part) { return part.string().size() > 2 && part.string()[0] == '.'; };
   return path.extension() == ".summary" && std::ranges::none_of(path, is_hidden);
 }
 
 /// Reads the archive again and calls `take` for each article that is a link, because a link may come before
-/// its file. Returns the number of links that lead to no file.
+/// its file. Returns the number of those that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
   std::map<std::string, std::vector<std::string>> names;  // names of the links to a file, by its path
   for (const auto& [name, to] : links)
