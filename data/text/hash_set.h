@@ -11,7 +11,7 @@ namespace ripstop {
 /// million hashes std::unordered_set<uint64_t> took 44 bytes a hash, this 9.7 (glibc, peak resident memory).
 ///
 /// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts, at most 15/16
-/// full. Parts grow one at a time, so that growing copies only one part.
+/// full. Growing copies only one part.
 class HashSet {
  public:
   /// Returns false if the set already contains `hash`.

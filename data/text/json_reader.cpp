@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-constexpr size_t kShownBytes = 100;  // bytes of the document in a message
+constexpr size_t kShownBytes = 100;  // most of a key in a message; of a parser's error twice as many
 
 /// The end of a sealed_text(), from the comma before "hash" on. `body`: all bytes before the comma.
 std::string seal_of(std::string_view body) {
@@ -67,7 +67,7 @@ std::vector<std::pair<std::string, std::string_view>> members_of(std::string_vie
   constexpr std::string_view kSpace = " \t\r\n";
   std::vector<std::pair<std::string, std::string_view>> members;
   std::string_view name;
-  size_t value = 0;  // where the value of `name` begins; 0: the name is not read yet
+  size_t value = 0;  // where the value of `name` begins; 0: no colon yet
   int depth = 0;
   for (size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
@@ -122,12 +122,12 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const
     if (!document.is_object()) refuse("is not a JSON object");
     return document;
   } catch (const Json::parse_error& error) {
-    // Keep the REASON of "[json.exception.parse_error.101] parse error at line 1, column 3: REASON".
     const std::string what = error.what();
     if (text.starts_with("version https://git-lfs"))
       refuse_with("git lfs pull, in its directory", "is a pointer of Git LFS, not the file");
     const std::string_view at = text.substr(std::min(text.size(), std::max<size_t>(error.byte, 1) - 1));
     const bool is_nan = at.starts_with("NaN") || at.starts_with("Infinity");
+    // Keep the REASON of "[json.exception.parse_error.101] parse error at line 1, column 3: REASON".
     refuse_with(is_nan ? "NaN and Infinity are Python's: JSON has null or a finite number there" : "",
                 "is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
   } catch (const Json::exception& error) {
@@ -149,7 +149,7 @@ const JsonReader::Json* JsonReader::find(const Json& object, const char* key) co
 
 int64_t JsonReader::integer(const Json& object, const char* key, int64_t least, int64_t most) const {
   const Json& value = member(object, key);
-  // nlohmann stores numbers of 2^63 and more as unsigned.
+  // Parsed numbers without a minus are unsigned, and may not fit int64_t.
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(most)
                                                : value.is_number_integer() && value.get<int64_t>() <= most;
   if (!fits || value.get<int64_t>() < least)

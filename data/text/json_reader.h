@@ -64,14 +64,14 @@ class JsonReader {
   /// Refuses `text` unless it ends with the hash of its bytes, as sealed_text() writes it.
   void require_seal(std::string_view text) const;
 
-  /// The member `key` of `object`. Refuses an object without it.
+  /// The member `key` of `object`. Refuses an `object` that is none or lacks it.
   const Json& member(const Json& object, const char* key) const;
   /// The member `key`; nullptr if it is absent or null.
   const Json* find(const Json& object, const char* key) const;
   /// The member `key`, which must be a whole number from `least` to `most`.
   int64_t integer(const Json& object, const char* key, int64_t least, int64_t most) const;
   double number(const Json& object, const char* key) const;
-  /// The member `key`, which must be a text of at most `most_bytes` bytes, so that messages stay short.
+  /// The member `key`, which must be a text of at most `most_bytes` bytes.
   std::string text(const Json& object, const char* key, size_t most_bytes) const;
   bool flag(const Json& object, const char* key) const;
   /// The member `key`, which must be a list of `least` to `most` members.

@@ -63,7 +63,7 @@ class FieldWriter {
   }
   /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Writes values rounded to four significant digits, because a list may have a value for each node.
+  /// Writes values with four significant digits, or whole from 1000 on: a list may have one for each node.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
@@ -111,15 +111,15 @@ class FieldReader {
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
-    /// Refuses only members of a wrong type. An absent member leaves the value unchanged. null is read as NaN
-    /// for a double, and as no value for an optional.
+    /// Refuses only a wrong type, an unknown word and an integer beyond kMost. An absent member leaves the
+    /// value unchanged. null is read as NaN for a double, and as no value for an optional.
     kLenient
   };
 
   /// `reader` and `json` must outlive this object.
   FieldReader(const JsonReader& reader, const Json& json, Mode mode = Mode::kExact)
       : reader_(reader), json_(json), mode_(mode) {}
-  /// Changes kExact to kSkipsUnknown, for this object and for objects inside it.
+  /// Sets the mode to kSkipsUnknown, for this object and for objects inside it.
   void skip_unknown() { mode_ = Mode::kSkipsUnknown; }
 
   /// Reads a field. `limits`: `least` and `most` of an integer (0 and kMost by default), or `most_bytes` of a
@@ -156,7 +156,7 @@ class FieldReader {
     for (const Json& each : json_)
       read_inside(each, [&](auto& field) { fields(field, values.emplace_back()); });
   }
-  /// Keeps end() from refusing the member `key`, which other code reads. Returns `key`.
+  /// Keeps end() from refusing the member `key`. Returns `key`.
   const char* known(const char* key) {
     if (mode_ == Mode::kExact) known_.insert(key);
     return key;

@@ -11,7 +11,7 @@ namespace ripstop {
 /// CRLF; a byte order mark and a missing last line end are accepted.
 class TextLines {
  public:
-  /// Throws Error(kInputData) if the file cannot be opened.
+  /// Throws the errors of LineInput.
   explicit TextLines(const std::string& path) : input_(path) {}
 
   /// Reads the next line without its line end. Returns false at the end. Throws Error(kInputData), with file
@@ -30,8 +30,8 @@ class TextLines {
 
 /// Reads the texts of `path`; "-" is standard input. If the first line that is not blank is a JSON object,
 /// all lines that are not blank must be JSON objects, and their members `field` are the texts. Otherwise each
-/// line is a text. Throws Error(kInputData) for a bad line, with file and line, and for a file without any
-/// text. `ids`, if not null, gets the member "id" of each object as JSON, "" for an object without "id";
+/// line is a text. Throws Error(kInputData) for a bad line, with file and line, and for a file without
+/// lines. `ids`, if not null, gets the member "id" of each object as JSON, "" for an object without "id";
 /// plain lines add nothing to it.
 std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids = nullptr,
                                         const std::string& field = "summary");

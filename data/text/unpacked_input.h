@@ -11,9 +11,9 @@ namespace ripstop {
 /// all gzip members with the checks of `gzip -t`: CRC-32 and length, whole headers, and only zero bytes after
 /// the last member. Reads a file only up to its length at opening.
 ///
-/// All functions throw Error(kInputData), with the name of the file, if the file is missing, a directory,
-/// damaged or cut short, if the name ends in .gz or .tgz and the file is not gzip, or if it unpacks to more
-/// than 16 MiB and to more than a thousand times its size; Error(kStorage) if the storage fails.
+/// All functions throw Error(kInputData), with the name of the file, if it cannot be opened, is a directory
+/// or damaged gzip, is named .gz or .tgz and is not gzip, or unpacks to more than 16 MiB and to more than a
+/// thousand times its size; Error(kStorage) if the storage fails.
 class UnpackedInput {
  public:
   /// "-" is standard input. Waits until a pipe has a writer, but not for its bytes.
