@@ -197,7 +197,7 @@ const ChatStyle& chat_style(std::string_view name) {
 }
 
 std::string chat_template_text(const TokenizerFiles& files) {
-  // transformers also prefers the file to tokenizer_config.json.
+  // transformers, too, prefers the file to tokenizer_config.json.
   const std::string* const file = files.find(kChatTemplateFile);
   return file != nullptr ? *file : text_in_config(files);
 }

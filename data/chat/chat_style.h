@@ -45,8 +45,8 @@ struct ChatStyle {
   bool trims = false;         ///< contents lose white space at their ends
   bool trims_system = false;  ///< for kFirstUser: trims the system text alone, before the user's text follows
   bool alternates = false;    ///< user and assistant must alternate behind a leading system message
-  std::string_view preface = "";  ///< text before the content of a leading system message; {date} is the date
-  std::optional<std::string_view> default_system = {};  ///< the system message of conversations without one
+  std::string_view preface = "";  ///< text before a leading or default system message; {date} is the date
+  std::optional<std::string_view> default_system = {};  ///< the system message if the first turn is none
 };
 
 /// The names of all templates.

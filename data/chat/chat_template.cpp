@@ -16,7 +16,7 @@ std::string filled(std::string_view text,
   return result;
 }
 
-/// The name of the token `key` in the tokenizer's files, else `other`.
+/// The name of the token `key` in the tokenizer's files, else of the token `other`.
 std::string token_text(const Tokenizer& tokenizer, const char* key, std::optional<int32_t> other) {
   for (const char* file : {kTokenizerConfigFile, kSpecialTokensFile})
     if (std::string name = tokenizer.files().token_name(file, key); !name.empty()) return name;
@@ -75,7 +75,7 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer)
   }
 }
 
-/// Makes the checks of the templates in the table, in their order.
+/// Refuses roles as the original template does, check by check.
 void ChatTemplate::check_roles(const Conversation& messages) const {
   const bool refuses_all = style_->system == SystemPlace::kRefused;
   const size_t first = has_system(messages) && !refuses_all ? 1 : 0;
@@ -115,7 +115,7 @@ std::vector<bool> ChatTemplate::shows_thoughts(const Conversation& messages) con
   return shows;
 }
 
-/// Appends the content of a message behind `head`, and says in `turn` where it is.
+/// Appends `head` and the message's content to `text`, and says in `turn` where the content is.
 void ChatTemplate::append_content(const Message& message, const std::string& head, bool shows_thoughts,
                                   RenderedTurn& turn, std::string& text) const {
   const bool thinks = style_->thoughts != Thoughts::kAsText && message.role == Role::kAssistant;

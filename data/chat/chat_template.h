@@ -31,7 +31,7 @@ struct RenderedChat {
 class ChatTemplate {
  public:
   /// The template that tokenizer.files().choice names. Throws Error(kUsage) if there is none of that name,
-  /// Error(kInputData) for a damaged tokenizer_config.json.
+  /// Error(kInputData) for a damaged tokenizer_config.json or special_tokens_map.json.
   explicit ChatTemplate(const Tokenizer& tokenizer);
 
   const std::string& name() const { return name_; }
@@ -39,7 +39,7 @@ class ChatTemplate {
   int64_t prompt_targets() const { return style_->prompt_targets; }
   /// Whether rendered texts have a date.
   bool has_date() const { return !preface_.empty(); }
-  /// Whether a message is rendered the same way whatever follows it.
+  /// Whether each message is rendered the same way whatever follows it.
   bool is_sequential(const Conversation& messages) const;
   /// The generation prompt, which stands before an answer; "" if there is none.
   std::string_view prompt() const { return style_->prompt; }

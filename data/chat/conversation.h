@@ -19,7 +19,7 @@ inline constexpr std::array<std::string_view, 3> kWords<Role> = {"system", "user
 struct Message {
   Role role = Role::kUser;
   std::string content;  ///< UTF-8
-  bool counts = true;   ///< whether the tokens of an assistant's turn are targets; without meaning for others
+  bool counts = true;   ///< whether the tokens of an assistant's turn are targets; no meaning for other roles
 };
 
 using Conversation = std::vector<Message>;

@@ -34,7 +34,7 @@ constexpr auto kToolMembers =
 constexpr const char* kExampleOfTurns =
     R"(as in {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]})";
 
-/// The first of kToolMembers that is not null, empty or false; "" if there is none.
+/// The first of kToolMembers that `object` has, not null, empty or false; "" if there is none.
 std::string tool_member(const Json& object) {
   for (const std::string_view name : kToolMembers) {
     const auto found = object.find(std::string(name));

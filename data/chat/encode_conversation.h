@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// Index of the first token that begins at or behind `byte` of the encoded text.
+/// Index of the first token that begins at or behind `byte` of the encoded text; tokens.size() if none.
 int64_t first_token_from(std::span<const SpannedToken> tokens, int64_t byte);
 /// Number of tokens that end at or before `byte`.
 int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte);
@@ -18,7 +18,7 @@ int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte);
 /// there only if the template's text has it, and the name of a special token in a content becomes the token.
 /// `tokenizer` must read special tokens.
 ///
-/// The targets of an assistant's turn are all tokens behind its generation prompt (less
+/// The targets of an assistant's turn that counts are all tokens behind its generation prompt (less
 /// ChatTemplate::prompt_targets), to the end of the turn. If the template renders turns in another way once
 /// others follow, only the last answer has targets, and `why_only_last` says why. Throws ConversationError if
 /// the template refuses the roles, and the errors of Tokenizer::encode_with_spans().
