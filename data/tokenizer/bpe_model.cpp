@@ -63,16 +63,16 @@ void BpeModel::add_merges(const BpeParts& parts) {
   for (const auto& [left, right] : parts.merges) {
     const uint64_t pair = pair_of(known(left), known(right));
     const int32_t merged = known(left + right);
-    // If a merge is listed twice, the second rank counts.
+    // If a merge is listed twice, its last rank counts.
     merges_[slot_of(pair)] = {pair, static_cast<uint32_t>(merged_.size())};
     merged_.push_back(merged);
   }
 }
 
 /// Finds the places where a word can be cut without changing its ids: before a U+2581, unless some merged
-/// piece has the same byte before an inner U+2581. So no merge crosses a cut, and merges on one side do not
-/// depend on the other side. Words stay whole if a merge uses the unk token or a byte piece, whose texts
-/// differ from their spelling, or if unknown letters are dropped, because their neighbours then merge.
+/// piece has the same byte before an inner U+2581. So no merge crosses a cut or depends on the other side.
+/// Words stay whole with ignore_merges, without a piece U+2581, if a merge uses unk or a byte piece (text and
+/// spelling differ), or if unknown letters are dropped, because their neighbours then merge.
 void BpeModel::find_cuts(const BpeParts& parts) {
   const bool keeps_letters = unk_ >= 0 || (byte_fallback_ && std::ranges::find(bytes_, -1) == bytes_.end());
   can_cut_ = !ignore_merges_ && keeps_letters && find(kSpacePiece) >= 0;

@@ -18,7 +18,7 @@ struct BpeParts {
   bool has_unk = false, fuse_unk = false, byte_fallback = false, ignore_merges = false;
 };
 
-/// A token of a word. It ends at byte `end` of the word.
+/// A token of a word, and the number of bytes of the word up to its end.
 struct WordToken {
   int32_t id = 0;
   uint32_t end = 0;
@@ -52,7 +52,7 @@ class BpeScratch {
 /// scratch.
 class BpeModel {
  public:
-  /// Throws Error(kInputData) for an empty piece, equal pieces or ids, or a merge of a text that is no piece.
+  /// Throws Error(kInputData) for an empty piece, equal pieces or ids, or a merge of or into no piece.
   explicit BpeModel(BpeParts parts);
 
   /// The highest id + 1.

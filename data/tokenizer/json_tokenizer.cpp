@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-/// Refuses added tokens whose stated ids differ from the ids that `tokenizers` would give them.
+/// Refuses added tokens with another id than `tokenizers` would give them, or with the id of another piece.
 void check_added_ids(const std::vector<AddedToken>& added, const BpeModel& model) {
   int64_t next = model.piece_count();
   for (size_t i = 0; i < added.size(); ++i) {

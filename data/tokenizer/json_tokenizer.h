@@ -34,16 +34,16 @@ class JsonTokenizer {
   /// `tokenizers` that saved the file does not change the hash.
   const std::string& sha256() const { return sha256_; }
 
-  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter gets the letter's end
-  /// as end_byte. Throws Error(kInputData) if `text` is not UTF-8, or if a regular expression takes too long.
+  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter has the letter's end.
+  /// Throws Error(kInputData) if `text` is not UTF-8 or too long, takes too long, or a letter has no token.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const { return prefix_; }
   const std::vector<int32_t>& suffix() const { return suffix_; }
 
-  /// The text of `ids`, always valid UTF-8: bytes that are not UTF-8 become U+FFFD. `skip_special` leaves
-  /// special added tokens out. Ids without a token are left out. Throws Error(kInputData) for an id outside
-  /// the vocabulary.
+  /// The text of `ids`, always valid UTF-8: bytes that are not UTF-8 become U+FFFD. Leaves out ids
+  /// without a token and, if `skip_special`, special added tokens. Throws Error(kInputData) for an id outside
+  /// the vocabulary, or if a regular expression takes too long.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
   /// The id of the added token `content`; nullopt if there is none.
@@ -53,7 +53,7 @@ class JsonTokenizer {
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string_view piece_name(int32_t id) const;
   /// The bytes of one token, perhaps a part of a letter, decoded as if other tokens came before it, so that a
-  /// leading space stays. Throws the errors of piece_name().
+  /// leading space stays. Throws the errors of decode().
   std::string piece_bytes(int32_t id) const;
 
  private:

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kMostPatternBytes = size_t{64} << 10;
 constexpr uint32_t kMostSteps = 10'000'000, kMostHeapKib = 256 << 10;
-// The first call seeks matches that start in this many bytes, each later call in twice as many. The clock is
-// read between calls. Doubling keeps them few, so an expression that reads far ahead stays about as fast.
+// The first call of PCRE2 seeks matches that start in this many bytes, the next in twice as many, and so on;
+// between calls the clock may be read. Calls stay few, so expressions that read far ahead stay fast.
 constexpr size_t kStarts = 256;
 constexpr size_t kStackBytes = size_t{64} << 10, kMostStackBytes = size_t{16} << 20;
 

@@ -19,7 +19,7 @@ class RegexScratch {
  public:
   /// A limit far above what any text takes, and far below the hours that a quadratic expression may take.
   static constexpr double kMostSeconds = 60;
-  /// Lets find() fail once the calling thread has used `seconds` of processor time. Without a call: no limit.
+  /// Lets find() fail once the thread has used `seconds` more of processor time. Without a call: no limit.
   void start(double seconds = kMostSeconds);
 
  private:
@@ -38,8 +38,8 @@ class RegexScratch {
 /// A compiled regular expression. Several threads may search at once, each with its own scratch.
 class Regex {
  public:
-  /// `pattern`: in the syntax of Oniguruma. Throws Error(kInputData) if it is damaged or has a construct that
-  /// is not known to match as in Oniguruma.
+  /// `pattern`: in the syntax of Oniguruma. Throws Error(kInputData) if it is damaged, longer than 64 KiB, or
+  /// has a construct that is not known to match as in Oniguruma.
   explicit Regex(std::string_view pattern);
   /// `pcre2`: in the syntax of PCRE2. `shown`: for messages.
   Regex(const std::string& pcre2, std::string_view shown);

@@ -19,8 +19,8 @@ namespace {
 constexpr int kMostGroups = 50;     // depth of nested groups
 constexpr int kMostRepeats = 1000;  // n or m in {n,m}
 
-/// Translates in one pass. Each member takes what its name says from the front of `left_` and appends the
-/// translation to `out_`.
+/// Translates in one pass. Members named for a part of the syntax take it from the front of `left_`, and
+/// append its translation to `out_` or return it.
 class Translation {
  public:
   explicit Translation(std::string_view pattern) : pattern_(pattern), left_(pattern) {}
@@ -64,7 +64,7 @@ class Translation {
       out_ += fmt::format("\\x{{{:x}}}", letter);
   }
 
-  /// The next members return whether the part that they took can match the empty text.
+  /// alternatives() to quantifier() return whether the part that they took can match the empty text.
   bool alternatives(int depth) {
     if (depth > kMostGroups) refuse("too many groups inside one another");
     bool empty = sequence(depth);

@@ -34,7 +34,7 @@ struct SentencePieceModel {
 /// https://github.com/google/sentencepiece, src/sentencepiece_model.proto.
 SentencePieceModel read_sentencepiece_model(std::string_view bytes);
 
-/// Describes the damage of the character map in a .model file; "" if it is sound or absent. Call it before
+/// Describes the damage of a character map in a .model file; "" if all are sound or absent. Call it before
 /// SentencePiece loads the model: the library follows the links in the map, a double-array trie with
 /// replacement texts, without bounds checks. Source: the unit layout of darts-clone.
 std::string find_character_map_damage(std::string_view model);

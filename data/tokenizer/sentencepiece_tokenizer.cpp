@@ -59,13 +59,13 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 /// Finds the places where a text can be cut without changing its ids. BPE merges neighbours only into pieces
-/// of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it, and merges on one
-/// side do not depend on the other side. Texts are not cut if the model
+/// of the vocabulary. No piece holds both letters beside a cut, so no merge crosses it or depends on the
+/// other side. Texts are not cut if the model
 /// - has a map of characters, which may join a letter with the space before it,
-/// - drops spaces at the ends of a text,
-/// - has no piece for the space: SentencePiece joins unknown neighbours,
+/// - drops spaces at the ends of a text, ends words in spaces, or does not spell them U+2581,
+/// - has neither a piece for the space nor byte pieces: SentencePiece joins unknown neighbours,
 /// - has unused pieces, which SentencePiece divides again by merges from anywhere in the text,
-/// - is a unigram model, whose scores are float32 sums from the start of the text.
+/// - is no BPE: a unigram model's scores are float32 sums from the start of the text.
 void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
   const SentencePieceModel model = read_sentencepiece_model(bytes);
   bool has_space = model.byte_fallback, has_unused = false;

@@ -3,7 +3,7 @@
 
 namespace ripstop {
 
-/// A token, and the byte of the encoded text at which it ends.
+/// A token, and the number of bytes of the encoded text up to its end.
 struct SpannedToken {
   int32_t id = 0;
   int64_t end_byte = 0;

@@ -38,7 +38,7 @@ struct TextStep {
   enum class Kind : uint8_t {
     kForm,         ///< brings pieces into the normal form `form`
     kLowercase,    ///< makes each letter lower case on its own
-    kStrip,        ///< removes white space at the `left` and `right` end of each piece
+    kStrip,        ///< removes white space at the start (`left`) and end (`right`) of each piece
     kPrepend,      ///< puts `content` before pieces; `where`: all, those without it, the first if without it
     kReplace,      ///< puts `content` in place of each match of `pattern`
     kSplit,        ///< cuts pieces at the matches of `pattern`; `behavior` says what becomes of the matches

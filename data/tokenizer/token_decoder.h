@@ -35,7 +35,7 @@ class TokenDecoder {
   explicit TokenDecoder(std::vector<DecodeStep> steps);
 
   /// The text of tokens, valid UTF-8. Bytes that are not UTF-8 become U+FFFD. Without steps, spaces separate
-  /// the tokens.
+  /// the tokens. Throws the errors of Regex::find().
   std::string decode(std::vector<std::string> tokens) const;
   /// The bytes of a token, decoded as if others came before it.
   std::string bytes(std::string token) const;

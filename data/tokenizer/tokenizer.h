@@ -23,7 +23,7 @@ inline constexpr int64_t kLargestVocabulary = 1'000'000;
 struct TokenPiece {
   std::string name;         ///< in the model's spelling: "\u2581The", "<0x0A>", "<s>"
   std::string text;         ///< decoded: " The", "\n"; empty for a special token
-  bool is_special = false;  ///< BOS, EOS, unk or another id without text
+  bool is_special = false;  ///< control, unk or unused; in a tokenizer.json: a special added token
 };
 
 /// Thrown for a text that cannot be encoded, such as one without a place to cut within 1 MiB, or one on which
@@ -39,7 +39,7 @@ class Tokenizer {
  public:
   /// Loads the file or directory `path` (read_tokenizer_files). `choice` overrides what the files beside it
   /// say. If the tokenizer.json in a directory is refused, loads the tokenizer.model beside it, with a note.
-  /// Throws Error(kInputData) if the file is missing, empty, damaged or larger than 64 MiB, has more than
+  /// Throws Error(kInputData) if the file is absent, empty, damaged, unsupported or over 64 MiB, has over
   /// kLargestVocabulary pieces, or is a .model without unk, BOS or EOS, or if `choice` names a missing token;
   /// Error(kUsage) if a .model is to read special tokens.
   explicit Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice = {});
@@ -59,7 +59,7 @@ class Tokenizer {
   void carry_questions(const std::optional<TokenizerChoice>& questions);
   bool is_sentencepiece() const { return sentencepiece_ != nullptr; }
   /// Notes for people: how the end token was found, what in the files is ignored, and whether a
-  /// tokenizer.model beside tokenizer.json gives other ids.
+  /// tokenizer.model is read instead of the tokenizer.json beside it, or gives other ids.
   std::vector<std::string> notes() const;
   /// Identifies the tokenizer, 64 hex digits: SHA-256 of a .model file, or JsonTokenizer::sha256. End token
   /// and TokenizerChoice do not count.
@@ -79,19 +79,19 @@ class Tokenizer {
   ///
   /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes
   /// of memory for each byte. The ids stay the same: a part ends before a space that no piece holds together
-  /// with the letter before it. Only for BPE without normalization; with other models, cuts might change ids.
-  /// Throws LongWordError for a part of more than 1 MiB.
+  /// with the letter before it. Only for BPE without normalization, or cuts might change ids. Throws
+  /// LongWordError, as for a part over 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
-  /// The ids of one space and `text`, encoded as the continuation of other text; no second space if the model
-  /// itself adds one. Returns `before` followed by the ids. Throws the errors of encode().
+  /// The ids of one space and `text`; no second space if the model itself adds one. Returns `before` followed
+  /// by the ids. Throws the errors of encode().
   std::vector<int32_t> encode_continuation(std::string_view text, std::vector<int32_t> before = {}) const;
-  /// The ids of encode(), each with the byte at which its token ends in `text`. Slower than encode() for
-  /// SentencePiece.
+  /// The ids of encode(), each with its token's end in `text` (SpannedToken). Slower than encode() for
+  /// SentencePiece. Throws the errors of encode().
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
-  /// The number of encode()'s ids before the first token that ends after byte `byte` of `text`.
+  /// The number of encode()'s tokens that lie within the first `byte` bytes of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
-  /// The text of `ids`, always valid UTF-8, without special tokens. Some tokenizers, such as SentencePiece's,
-  /// drop the space before the first word. Throws Error(kInputData) for an id outside the vocabulary.
+  /// The text of `ids`, valid UTF-8, without special tokens; without the space before the first word for some
+  /// tokenizers, such as SentencePiece's. Throws the errors of piece() and Regex::find().
   std::string decode(const std::vector<int32_t>& ids) const;
   /// The token with `id`; its text may be a part of a letter. Throws Error(kInputData) for an id outside the
   /// vocabulary.
@@ -123,14 +123,14 @@ class Tokenizer {
 /// The first of a few fixed texts that `one` and `other` encode differently; "" if there is none.
 std::string text_told_apart(const Tokenizer& one, const Tokenizer& other);
 
-/// Throws Error(kUsage) if no text can train a tokenizer of this size.
+/// Throws Error(kUsage) for fewer than 300 or more than kLargestVocabulary pieces.
 void check_vocabulary_size(int64_t vocabulary_size);
 
 /// Trains a BPE tokenizer by LLaMA's conventions: byte fallback, a piece for each digit, no normalization, a
 /// space put before each text, runs of spaces allowed as pieces, unk 0, BOS 1, EOS 2. Calls next_line(line)
 /// until it returns false, and keeps all lines in memory. Returns the bytes of the .model file, which depend
 /// only on the lines and `vocabulary_size`. May take minutes, and cannot be interrupted. Throws Error(kUsage)
-/// if the lines have too little text or too many letters for `vocabulary_size` pieces, and the errors of
+/// if the text is too short or has too many different letters for `vocabulary_size` pieces, and the errors of
 /// check_vocabulary_size().
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size);
 

@@ -21,8 +21,7 @@ inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 /// A file of ripstop: TokenizerFiles::choice and questions, and which of the two tokenizer files is read.
 inline constexpr const char* kTokenizerChoiceFile = "ripstop_tokenizer.json";
 
-/// Maximum bytes of a .model file or tokenizer.json, of which each data set and run gets a copy. Large files
-/// have a few MiB.
+/// Maximum bytes of a .model file or tokenizer.json (LLaMA 3: 9 MB). Each data set and run gets a copy.
 inline constexpr int64_t kMostTokenizerBytes = int64_t{64} << 20;
 /// Maximum bytes of the other files. tokenizer_config.json of LLaMA 3 has 50 KiB.
 inline constexpr int64_t kMostSmallBytes = int64_t{4} << 20;
@@ -32,7 +31,7 @@ inline constexpr size_t kMostTokenNameBytes = 1000;
 /// Text for messages on a directory without a tokenizer.
 inline constexpr const char* kNoTokenizer = "no tokenizer.model and no tokenizer.json";
 
-/// The options of `prepare` that belong to a tokenizer.
+/// The options of `prepare` that belong to a tokenizer; if absent, as its files say.
 struct TokenizerChoice {
   std::string eos_token = {};                     ///< name of the end token; "": as the files say
   std::optional<bool> reads_special_tokens = {};  ///< whether names of special tokens in a text are tokens
@@ -47,7 +46,7 @@ struct TokenizerFiles {
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
-  /// The choice for conversations, if a model was trained on several data sets and the first has none.
+  /// The choice for conversations, if of several data sets of a run the first has no conversations.
   std::optional<TokenizerChoice> questions = {};
   std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 
@@ -64,8 +63,8 @@ struct TokenizerFiles {
 /// Whether `directory` has either tokenizer file. Throws Error(kStorage) if the system cannot tell.
 bool has_tokenizer(const std::filesystem::path& directory);
 
-/// The name of the tokenizer's file in `directory`: what kTokenizerChoiceFile names, else tokenizer.json,
-/// else tokenizer.model, which may be absent. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
+/// The name of the tokenizer's file in `directory`: the first that exists of what kTokenizerChoiceFile names
+/// and tokenizer.json, else tokenizer.model. Throws Error(kInputData) for a damaged kTokenizerChoiceFile.
 std::string tokenizer_file_name(const std::filesystem::path& directory);
 
 /// The choice in kTokenizerChoiceFile of `directory`; an empty choice if the file is absent. Throws
@@ -80,8 +79,8 @@ bool is_tokenizer_file(std::string_view name);
 /// A tokenizer whose only file is `bytes`: a tokenizer.json or a SentencePiece model.
 TokenizerFiles tokenizer_files_of(std::string bytes, const std::filesystem::path& name);
 
-/// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside a tokenizer.json.
-/// Throws Error(kInputData) without a tokenizer, or if a file is damaged, not a plain file, or too large.
+/// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside it that belong
+/// to it. Throws Error(kInputData) without a tokenizer, or if a file is damaged, not plain or too large.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& path);
 
 /// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names

@@ -19,18 +19,18 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr int64_t kMostValues = 1'000'000;  // outside of vocabulary and merges
+constexpr int64_t kMostValues = 1'000'000;  // values and keys outside of vocabulary and merges
 constexpr size_t kMostTextBytes = size_t{64} << 10;
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. Stores a
-/// fault in `problem` instead of throwing, so that a model of another type is refused first.
+/// Takes vocabulary and merges out of the document while it is parsed, so that memory stays small. Stores
+/// their first fault in `problem` instead of throwing, so that a model of another type is refused first.
 class LargeParts {
  public:
   LargeParts(const JsonReader& reader, BpeParts& model) : reader_(reader), model_(model) {}
 
-  std::string problem;  // the first fault found; "" if there is none
+  std::string problem;  // "" if there is none
 
   bool take(Json::parse_event_t event, std::span<const std::string> path, const Json& value) {
     using Event = Json::parse_event_t;

@@ -127,7 +127,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
               "a smaller --vocab-size (8000 is usual for a language), or more text");
 }
 
-/// Throws our Error(kUsage), because the trainer's text names source files and options of SentencePiece.
+/// Throws Error(kUsage). Usual refusals get our words: the trainer's name source files and its options.
 [[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
   if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
   const std::string text = in_one_line(status.ToString());
