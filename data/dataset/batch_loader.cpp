@@ -32,8 +32,7 @@ const BatchLoaderOptions& checked(const BatchLoaderOptions& options) {
   return options;
 }
 
-/// Batches of each rank in a step. Every batch has collectives, so all ranks read equally many; some batches
-/// may be empty.
+/// Batches of each rank in a step. Every batch has collectives, so all ranks read equally many.
 int64_t count_batches(const BatchLoaderOptions& options) {
   return divide_up(divide_up(options.global_batch_sequences, options.data_ranks),
                    options.micro_batch_sequences);
@@ -246,7 +245,7 @@ class ReadAheadQueue {
 };
 
 /// Calls body(sequence) for each sequence, some perhaps empty, of batch `number` of `data_rank`. `sequences`:
-/// all sequences of the step, which the data ranks take in turn.
+/// all sequences of the step, which are dealt to the data ranks in turn.
 template <class Body>
 void for_sequences(const BatchLoaderOptions& options, const std::vector<PlannedSequence>& sequences,
                    int64_t number, int64_t data_rank, Body body) {

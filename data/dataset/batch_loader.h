@@ -33,8 +33,8 @@ struct BatchLoaderOptions {
   int64_t micro_batch_sequences = 1;
   int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
-  int64_t epochs = 0;  ///< epochs after which the run ends; 0: never
-  /// Weights of the data sets: the chance of each to give the next sequence; sum 1. Empty: no weights.
+  int64_t epochs = 0;  ///< epochs after which the run ends; 0, or with data.weights: never
+  /// data.weights, scaled to the sum 1: each set's chance to be drawn for a sequence. Empty: no weights.
   std::vector<double> shares = {};
 };
 
@@ -47,7 +47,7 @@ struct SetShare {
 
 /// One step of all data ranks together. The same on every rank.
 struct LoaderStep {
-  /// Cursors before and after the step. A checkpoint that is saved after the step needs `end`.
+  /// Cursors before and after the step.
   DataCursor begin, end;
   int64_t sequences = 0;       ///< less than global_batch_sequences only in the last step of a run
   int64_t examples = 0;        ///< pieces of long running text count as examples
@@ -61,21 +61,20 @@ struct EpochSequences {
   std::string plan_hash;  ///< PackPlan::hash(); checkpoints store it with a cursor
 };
 
-/// Counts the sequences of `epoch` of data set number `set`. Reads no token. Throws Error(kInputData) for a
-/// data set without examples.
+/// Counts the sequences of `epoch` of data set number `set`. Reads no token. Throws the errors of
+/// SequenceReader().
 EpochSequences count_epoch_sequences(const TokenDataset& dataset, const BatchLoaderOptions& options,
                                      int64_t epoch, size_t set = 0);
 
 /// Counts the batches of all data ranks by their DocumentSizes, in the next `steps` steps from `start` on, or
-/// up to the end of the run. The same on every rank. Reads no token. Throws Error(kInputData) for a data set
-/// without examples.
+/// up to the end of the run. The same on every rank. Reads no token. Throws the errors of BatchLoader().
 std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const BatchLoaderOptions& options,
                                                   const DataCursor& start, int64_t steps);
 
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
-/// A sequence has examples of one data set. Without weights, an epoch has all sequences of all data sets, in
-/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With weights, a random
+/// A sequence has examples of one data set. Without data.weights, an epoch has all sequences of all sets, in
+/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With data.weights, a random
 /// number keyed by (seed, i) draws the set whose next sequence is sequence i; each set has its own epochs.
 ///
 /// A step takes the next G = global_batch_sequences sequences for any number of ranks, and may cross the end
@@ -88,7 +87,7 @@ class BatchLoader {
  public:
   /// Plans the epoch of `start` and starts the reading thread. `start.sets` may be empty for one data set, or
   /// at the beginning of a run; without weights, only its SetCursor::tokens count. Throws Error(kInputData)
-  /// for a data set without examples, or a cursor beyond the end of its epoch.
+  /// if `start` has another number of sets or is beyond an epoch's end, and the errors of SequenceReader().
   BatchLoader(DataSets datasets, const BatchLoaderOptions& options, const DataCursor& start = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
@@ -96,7 +95,7 @@ class BatchLoader {
 
   /// Batches of each rank in a step: ceil(ceil(G / data_ranks) / micro_batch_sequences).
   int64_t batches_per_step() const;
-  /// Number of sequences in the epoch of `start`; with weights, in the current epochs of all sets together.
+  /// Number of sequences in the epoch of `start`; with weights, in the sets' epochs at `start`, together.
   int64_t sequences_per_epoch() const;
 
   /// Starts a step. All batches of the previous step must have been taken. Waits for the reading thread.

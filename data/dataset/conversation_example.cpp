@@ -10,7 +10,7 @@ TokenExample conversation_example(EncodedConversation encoded) {
   TokenExample example{std::move(encoded.tokens), {}, {}, std::move(encoded.why_only_last)};
   const EncodedTurn* user = nullptr;  // latest turn of the user since the last turn of the assistant
   for (const EncodedTurn& turn : encoded.turns) {
-    // A template may leave a message out, or move it into another turn.
+    // A template may leave a message out or move it. A leading system message is no turn.
     if (turn.begin == turn.end || (turn.role == Role::kSystem && example.turn_begin.empty())) continue;
     example.turn_begin.push_back(turn.begin);
     if (turn.role == Role::kUser) user = &turn;

@@ -12,7 +12,7 @@ namespace ripstop {
 TokenExample conversation_example(EncodedConversation encoded);
 
 /// The example of a prompt and its completion: Tokenizer::begin, both encoded as one text, Tokenizer::eos.
-/// Targets are the tokens that end behind the prompt. Throws the errors of Tokenizer::encode().
+/// Targets are the tokens from index 1 on that end behind the prompt. Throws as Tokenizer::encode() does.
 TokenExample joined_example(const Tokenizer& tokenizer, std::string_view prompt, std::string_view completion);
 
 }  // namespace ripstop

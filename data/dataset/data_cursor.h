@@ -8,11 +8,11 @@ namespace ripstop {
 /// Maximum number of data sets of a run.
 inline constexpr size_t kMostDataSets = 100;
 
-/// The next sequence to use of one data set, by number within `epoch`.
+/// A position in one data set: the next sequence to use, by number within `epoch`.
 struct SetCursor {
   int64_t epoch = 0;
   int64_t sequence = 0;
-  int64_t tokens = 0;  ///< rows of all sequences used so far
+  int64_t tokens = 0;  ///< rows of all sequences used so far, without padding
   friend bool operator==(const SetCursor&, const SetCursor&) = default;
 };
 

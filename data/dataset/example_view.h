@@ -18,14 +18,14 @@ struct ExampleViewOptions {
 struct ExampleView {
   int64_t example = 0;              ///< index in the data set
   int64_t piece = 0, pieces = 1;    ///< index of the piece, and number of pieces
-  std::vector<int32_t> token;       ///< the input tokens, then the last target
+  std::vector<int32_t> token;       ///< the kept tokens; the last one is no input
   std::vector<TokenRange> targets;  ///< indices in `token` of the targets, ascending
   std::vector<CutPlace> cuts;       ///< where tokens are missing; none for pieces of running text
-  /// Number of tokens of each part before cutting. BOS belongs to the document, EOS to the summary. Running
-  /// text and a conversation count as document.
+  /// Number of tokens of each part before cutting. All before the separator counts as document, EOS as
+  /// summary; all of a conversation, or of the piece of running text, counts as document.
   int64_t document = 0, separator = 0, summary = 0;
   int64_t cut_document = 0;  ///< tokens cut: off the document's end, in a conversation anywhere
-  /// Tokens cut off the summary's end, and off the separator's end if the separator does not fit.
+  /// Other tokens cut: off the end of the summary, then of the separator, then of all before the document.
   int64_t cut_summary = 0;
   int64_t turns = 0;  ///< turns of a conversation before cutting; 0 for other kinds
 
@@ -34,12 +34,12 @@ struct ExampleView {
 };
 
 /// Views of the given examples, cut as BatchLoader cuts them, one for each piece of running text. Throws
-/// Error(kInputData) for a data set without examples, and the errors of TokenDataset::read_tokens.
+/// the errors of SequenceReader() and SequenceReader::read().
 std::vector<ExampleView> view_examples(const TokenDataset& dataset, const std::vector<int64_t>& examples,
                                        const ExampleViewOptions& options);
 
-/// Draws `wanted` different numbers below `count` at random by `seed`; all numbers if `wanted` is larger. A
-/// larger `wanted` only appends numbers.
+/// Draws min(wanted, count) different numbers below `count` at random by `seed`. A larger `wanted` only
+/// appends numbers.
 std::vector<int64_t> draw_examples(int64_t count, int64_t wanted, uint64_t seed);
 
 }  // namespace ripstop

@@ -85,7 +85,7 @@ KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t lon
   const TargetSpan& first = spans[turns.span];
   const int64_t cut = std::min<int64_t>(surplus, first.cut_end - first.cut_begin);
   if (cut < surplus && kind == ExampleKind::kConversation) return keep_first(2, /*has_targets=*/false);
-  // If the tokens before the document already fill `longest`, no cut of the document helps: the first stay.
+  // If the tokens before the document already fill `longest`, no cut of the document helps: only they stay.
   KeptTokens kept = keep_first(longest);
   if (longest > first.cut_begin || cut == surplus)
     kept.parts = {TokenRange{0, turns.head},

@@ -23,7 +23,7 @@ struct KeptTokens {
   std::array<TokenRange, 3> parts;
   bool has_targets = true;  ///< false: no answer of the conversation fits, so no token is a target
   int64_t cut_text = 0;     ///< tokens that the document or a kept turn of the user lost
-  int64_t cut_summary = 0;  ///< tokens that a pair lost behind its document
+  int64_t cut_summary = 0;  ///< tokens that a pair lost outside its document
 
   int64_t count() const { return parts[0].size() + parts[1].size() + parts[2].size(); }
 };
@@ -38,8 +38,8 @@ struct CutPlace {
 bool is_word_for(ExampleKind kind, LossOn loss_on);
 
 /// Resolves data.loss_on for a file with `header`: never returns kAuto, nor kAll for conversations. A word
-/// for other kinds counts as kAuto. Throws Error(kUsage), which calls the file `name`, if the result needs
-/// all turns of the assistant, but only the last turns have right targets.
+/// for other kinds counts as kAuto. Throws Error(kUsage) with the file's `name` if the result needs all
+/// turns of the assistant, but only the last turns have right targets.
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on,
                        const std::string& name = "the data set");
 
@@ -54,7 +54,7 @@ std::string loss_on_note(const TokenDatasetHeader& header, LossOn loss_on);
 /// A conversation loses turns at its end, so that it ends with a turn of the assistant; for kLast, it loses
 /// the oldest turns behind head(). If not even one answer fits with the turns before it, the user's text
 /// before that answer loses its end; if that is not enough, two tokens stay, without targets. A pair loses
-/// the end of its document; if that is not enough, all of its document and the end of its summary.
+/// the end of its document; if that is not enough, all of its document and the end of the rest.
 KeptTokens keep_tokens(const TokenDataset& dataset, int64_t example, int64_t longest, LossOn loss_on);
 
 /// Shortens the prompt of the last span towards `longest` tokens: keeps head() and the prompt's end. Drops
@@ -71,7 +71,7 @@ std::vector<int32_t> read_kept(const TokenDataset& dataset, int64_t example, con
 /// The gaps before, between and behind the parts, ascending.
 std::vector<CutPlace> cut_places(const TokenDataset& dataset, int64_t example, const KeptTokens& kept);
 
-/// The index among the kept tokens of the example's token `place`; if cut, of the first kept token behind it.
+/// The number of kept tokens before the example's token `place`, which is its index if it is kept.
 int64_t kept_place(const KeptTokens& kept, int64_t place);
 
 }  // namespace ripstop

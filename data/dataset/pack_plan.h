@@ -38,8 +38,8 @@ class PackPlan {
   /// Version of the algorithm, a part of hash(). Increase it whenever the algorithm changes.
   static constexpr int64_t kVersion = 1;
 
-  /// `rows[i]` >= 1: rows of example i; must outlive the plan. Takes O(n log open_sequences) time for n
-  /// examples, and about 24 bytes an example.
+  /// `rows[i]` >= 1: rows of example i; must outlive the plan. Takes O(n log n) time for n items, and
+  /// keeps up to 24 bytes an item.
   PackPlan(std::span<const int64_t> rows, const PackPlanOptions& options);
 
   int64_t epoch() const { return epoch_; }

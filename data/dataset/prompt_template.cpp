@@ -70,7 +70,7 @@ PromptTemplate::PromptTemplate(const Tokenizer& tokenizer, std::string prompt_te
 int64_t PromptTemplate::find_separator(const std::vector<int32_t>& tokens, std::string_view text,
                                        size_t separator_byte) const {
   const size_t begin = tokenizer_->begin().size();
-  // Nearly every prompt ends in the usual ids of the separator. Then no second encoding with spans is needed.
+  // Nearly every prompt ends in the separator's usual ids. Then no second encoding with spans is needed.
   const bool usual = !separator_ids_.empty() && tokens.size() > separator_ids_.size() + begin &&
                      std::equal(separator_ids_.rbegin(), separator_ids_.rend(), tokens.rbegin());
   if (usual) return static_cast<int64_t>(tokens.size() - separator_ids_.size());

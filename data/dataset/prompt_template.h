@@ -19,29 +19,29 @@ inline constexpr std::string_view kDefaultChatPrompt =
 
 struct TemplateParts {
   std::string before, separator;                  ///< texts before and after {document}
-  bool strips_begin = false, strips_end = false;  ///< the chat template strips this end of the document
+  bool strips_begin = false, strips_end = false;  ///< the chat template trims this end of the document
 };
 
 /// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or,
-/// unless a chat template surrounds it (`in_chat`), if the text after it is empty or ends in a space.
+/// without a chat template around the prompt (`in_chat`), if the text after it is empty or ends in a space.
 TemplateParts parse_template(const std::string& prompt_template, bool in_chat = false);
 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
 std::string typed_template(std::string_view typed);
 
 /// A prompt: Tokenizer::begin and the template with the document; with a chat template, a user's turn. Code
-/// that cuts the document must keep the first begin_tokens tokens, and all tokens from separator_begin on.
+/// that cuts the document keeps the first begin_tokens tokens, and all from separator_begin on.
 struct EncodedPrompt {
   std::vector<int32_t> tokens = {};
   int64_t separator_begin = 0;
   int64_t begin_tokens = 1;
-  int64_t cut_tokens = 0;        ///< tokens that older turns of a conversation have lost
-  bool is_conversation = false;  ///< the prompt's beginning may be cut, too, if it is still too long
+  int64_t cut_tokens = 0;        ///< tokens of the older turns that a conversation lost
+  bool is_conversation = false;  ///< loses its beginning, too, if cutting the document is not enough
 };
 
 /// Makes a prompt of a document, or an example of a pair. If the tokenizer's choice names a chat template,
 /// the prompt is a user's turn, and the summary the answer of the assistant. Several threads may call const
-/// members at once.
+/// members at once. Encoding throws as Tokenizer::encode() does.
 class PromptTemplate {
  public:
   /// `tokenizer` must outlive this object. Throws the errors of parse_template() and ChatTemplate, and

@@ -12,10 +12,10 @@
 
 namespace ripstop {
 
-/// The tokens of a PackItem: token[i + 1] is the target of row i.
+/// The tokens of a PackItem: row i has token[i] and predicts token[i + 1].
 struct ItemTokens {
   std::vector<int32_t> token;       ///< [rows + 1]
-  std::vector<TokenRange> targets;  ///< indices in `token` of the targets for the loss, ascending
+  std::vector<TokenRange> targets;  ///< indices in `token` of the targets, ascending
 };
 
 /// Sizes of the documents of a batch. Padding is divided into documents, which count, too.
@@ -25,9 +25,8 @@ struct DocumentSizes {
   friend auto operator<=>(const DocumentSizes&, const DocumentSizes&) = default;
 };
 
-/// Cuts the examples of a data set to the sequence length and appends them to batches.
-///
-/// keep_tokens() says what stays. Running text is not cut: the PackPlan divides it.
+/// Cuts the examples of a data set to the sequence length and appends them to batches. keep_tokens() says
+/// what stays. Running text is not cut: the PackPlan divides it.
 ///
 /// Any thread may call const members. `dataset` must outlive the reader.
 class SequenceReader {
@@ -40,7 +39,7 @@ class SequenceReader {
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
   LossOn loss_on() const { return loss_on_; }
-  /// Number of examples that lose tokens only of the document, or of a kept turn of the user.
+  /// Number of examples that lose tokens of the document but not of the summary, or of a kept user's turn.
   int64_t cut_documents() const { return cut_documents_; }
   /// Number of examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }
@@ -57,7 +56,7 @@ class SequenceReader {
   /// Sizes of the documents that append_sequence(items) appends. Reads no token.
   DocumentSizes document_sizes(std::span<const PackItem> items) const;
 
-  /// The tokens that stay of the example of `item`, or the piece of running text. Reads no token.
+  /// The tokens that stay of the item's example; of running text, those of the item. Reads no token.
   KeptTokens kept(const PackItem& item) const;
 
   /// Reads the cut example, or the piece of running text. Throws the errors of TokenDataset::read_tokens.

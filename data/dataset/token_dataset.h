@@ -44,8 +44,8 @@ struct TargetSpan {
   friend bool operator==(const TargetSpan&, const TargetSpan&) = default;
 };
 
-/// Whether an example of `count` tokens may have these spans: one or more, ascending, inside the example. A
-/// pair or running text must have one span, up to the example's end.
+/// Whether an example of `count` tokens may have these spans: one or more, ascending, inside the example,
+/// without token 0 as target. A pair or running text must have one span with targets, up to the end.
 bool are_valid(ExampleKind kind, std::span<const TargetSpan> spans, int64_t count);
 
 /// Facts that all examples of a file share.
@@ -53,8 +53,8 @@ struct TokenDatasetHeader {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t vocabulary_size = 0;
   std::string tokenizer_sha256;       ///< Tokenizer::sha256
-  int64_t begin_tokens = 1;           ///< tokens with which each example begins: Tokenizer::begin
-  int64_t end_token = 2;              ///< the last token of each example
+  int64_t begin_tokens = 1;           ///< size of Tokenizer::begin; a chat template may begin otherwise
+  int64_t end_token = 2;              ///< EOS, the last token of each example without a chat template
   bool reads_special_tokens = false;  ///< Tokenizer::reads_special_tokens
   std::string prompt_template;        ///< such as "{document}\n\nTL;DR:"
   std::string separator;              ///< part of the template after {document}
@@ -93,8 +93,8 @@ std::string content_hash(const TokenDatasetHeader& header, std::span<const std::
 ///
 /// The constructor reads the index into memory (24 bytes an example; for a conversation 16, 8 a turn, and 16
 /// more a turn of the assistant) and checks version, types, offsets, content hash. Before that, it compares
-/// hash_outside() with the hash in a prepare.json beside the file, if there is one, because libhdf5 may crash
-/// on a damaged file. Main thread only, because of libhdf5, except for read_tokens().
+/// hash_outside() with prepare.json beside the file, if there is one: libhdf5 may crash on a damaged file.
+/// Only the main thread may make or destroy it or call text(), because of libhdf5.
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);
@@ -144,7 +144,7 @@ class TokenDataset {
   TokenDatasetHeader header_;
   std::string content_hash_;
   std::vector<int64_t> example_offset_, turn_begin_;
-  std::vector<int64_t> target_offset_;  // empty if every example has one span
+  std::vector<int64_t> target_offset_;  // empty unless the examples are conversations
   std::vector<TargetSpan> spans_;
   std::vector<uint64_t> block_hash_;
   int64_t token_bytes_ = 2, tokens_offset_bytes_ = 0;
@@ -153,7 +153,6 @@ class TokenDataset {
 };
 
 /// XXH3-128 of a data set file without the bytes of its tokens, whose blocks have hashes of their own.
-/// prepare.json lists this hash.
 std::string hash_outside(const InputFile& file, int64_t tokens_offset, int64_t tokens_bytes);
 
 }  // namespace ripstop
