@@ -20,10 +20,10 @@ inline std::filesystem::path without_slash(const std::filesystem::path& path) {
 }
 
 /// Makes the names in `directory` survive a power loss: fsync of a file saves its bytes, but not its name.
-/// Throws Error(kStorage).
+/// Does nothing if the file system cannot sync directories. Throws Error(kStorage).
 void sync_directory(Io& io, const std::filesystem::path& directory);
 
-/// Makes `directory`, in an existing parent, if it does not exist. Throws Error(kStorage).
+/// Makes `directory`, in an existing parent, unless the name exists. Throws Error(kStorage).
 void make_directory(Io& io, const std::filesystem::path& directory);
 
 /// Renames `from` to `to`. Replaces `to` if it is a file or an empty directory. Throws Error(kStorage).
@@ -32,8 +32,7 @@ void rename_path(Io& io, const std::filesystem::path& from, const std::filesyste
 /// Whether `path` exists, even as a link to nothing. Throws Error(kStorage) if the system cannot tell.
 bool path_exists(Io& io, const std::filesystem::path& path);
 
-/// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell, for
-/// example below a directory that this user may not enter.
+/// Whether `path` is a directory or a link to one. Throws Error(kStorage) if the system cannot tell.
 bool directory_exists(Io& io, const std::filesystem::path& path);
 
 /// Whether `path` is a regular file or a link to one; false if the file system reports an error.

@@ -28,7 +28,7 @@ class Descriptor {
 
   Io& io() const { return *io_; }
   int value() const { return value_; }  ///< -1: no descriptor
-  /// Gives the descriptor to the caller.
+  /// Returns the descriptor, which the caller then owns.
   int release() { return std::exchange(value_, -1); }
 
  private:
@@ -39,10 +39,10 @@ class Descriptor {
 /// A regular file. Several threads may call `read_at` at once.
 class InputFile {
  public:
-  /// Opens a user's file, also through a link. Throws Error(`refusal`) if missing or not a regular file.
+  /// Opens a user's file, also through a link. Throws Error(`refusal`) on failure, or if it is not regular.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
-  /// Opens a file that ripstop wrote. Throws Error(kStorage) if the file is missing or not a regular file, or
-  /// if `path` is a link, because ripstop makes no links.
+  /// Opens a file that ripstop wrote. Throws Error(kStorage) on failure, or if it is not regular or a
+  /// link, because ripstop makes no links.
   InputFile(Io& io, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -90,7 +90,7 @@ class OutputFile {
   }
   /// Waits until these bytes are on the device (Io::wait_written). Only sync() makes them durable.
   void wait_written(int64_t offset, int64_t bytes) const;
-  /// Appends through a buffer of 64 KiB. Readers see the bytes after flush().
+  /// Appends, from byte 0 on, through a buffer of 64 KiB. Readers see the bytes after flush().
   void append(const void* data, int64_t bytes);
   void flush();
   /// Flushes, then waits until the bytes survive a power loss.
@@ -113,8 +113,8 @@ class AppendFile {
   explicit AppendFile(const std::filesystem::path& path) : AppendFile(posix_io(), path) {}
   AppendFile(Io& io, const std::filesystem::path& path);
 
-  /// Appends `line`, which must end in a line end if the file is opened again. Readers see the line when this
-  /// call returns. If the call throws, no part of the line stays.
+  /// Appends `line`; the next AppendFile cuts it off if it has no line end. Readers see the line when this
+  /// call returns. If the call throws, it has tried to cut off what it wrote.
   void append(std::string_view line);
   /// Keeps only the first `bytes` bytes.
   void cut(int64_t bytes);

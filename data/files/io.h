@@ -50,7 +50,7 @@ class Io {
   virtual int truncate(int file, int64_t bytes) { return ::ftruncate(file, bytes); }
   virtual int fsync(int file) { return ::fsync(file); }
   virtual int status(int file, Status& status);
-  /// Starts the transfer of these bytes to the device. A hint, so only fsync reports a failure.
+  /// Starts the transfer of these bytes to the device. A hint: wait_written() or fsync() reports a failure.
   virtual void start_writing(int file, int64_t offset, int64_t bytes);
   /// Waits until these bytes have gone from the page cache to the device. Unlike fsync, does not make them
   /// durable: the device may have a cache, and metadata may be missing. If the file system has no such call,

@@ -114,7 +114,7 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
     // The copy must survive a power loss: the caller cuts the original next.
     sync_directory(io, folder_of(path));
   } catch (...) {
-    // Removes the failed copy: otherwise each start of the run would add a copy and fill the disk.
+    // Removes the failed copy: otherwise each new try would add a copy and fill the disk.
     (void)io.unlink(aside);
     throw;
   }

@@ -42,8 +42,8 @@ inline void write_whole_file(const std::filesystem::path& path, std::string_view
   write_whole_file(posix_io(), path, bytes);
 }
 
-/// Copies `path` to PATH.SUFFIX, or to the first of PATH.SUFFIX.2, PATH.SUFFIX.3, ... that does not exist,
-/// and syncs the copy and its name. Returns the copy's file name. Only one process at a time may call it for
+/// Copies `path` to the first of PATH.SUFFIX, PATH.SUFFIX.2, PATH.SUFFIX.3, ... that does not exist, and
+/// syncs the copy and its name. Returns the copy's file name. Only one process at a time may call it for
 /// a `path`. Throws Error(kStorage); then no copy stays.
 std::string copy_aside(Io& io, const std::filesystem::path& path, const std::string& suffix);
 
