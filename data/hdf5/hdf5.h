@@ -21,7 +21,7 @@
 namespace ripstop {
 
 /// Element types, little-endian on disk. kBFloat16: sign in bit 15, 8 bits of exponent with bias 127, 7 bits
-/// of mantissa, as H5T_FLOAT_BFLOAT16LE of HDF5 2.0; h5dump shows its numbers.
+/// of mantissa, as H5T_FLOAT_BFLOAT16LE of HDF5 2.0.
 enum class Hdf5Type { kUint8, kUint16, kInt32, kInt64, kUint64, kBFloat16, kFloat32, kFloat64 };
 template <>
 inline constexpr std::array<std::string_view, 8> kWords<Hdf5Type> = {
@@ -76,7 +76,7 @@ std::vector<Hdf5Array> create_hdf5(const std::filesystem::path& path, std::vecto
 
 /// A file open for reading. The constructor takes no lock and checks that each object is a group, a
 /// contiguous 1-D array of an Hdf5Type whose bytes lie inside the file, or a 1-D array of strings. It refuses
-/// other types, filters and chunks, and also virtual or external storage and soft or external links, with
+/// all else, such as filters and chunks, also virtual or external storage and soft or external links, with
 /// which a hostile file could make libhdf5 read any file. Main thread only; any thread may use a returned
 /// Hdf5Array. All members throw Error(`refusal`): kInputData for data sets, kStorage for checkpoints.
 class Hdf5File {
@@ -101,7 +101,7 @@ class Hdf5File {
   std::string text(const std::string& name) const;
 
   bool has_strings(const std::string& name) const;
-  /// Throws if there is no such array of strings.
+  /// Throws if there is no such array. strings() may also throw Error(kInputData) and Error(kStorage).
   int64_t strings_count(const std::string& name) const;
   std::vector<std::string> strings(const std::string& name, int64_t first, int64_t count) const;
 

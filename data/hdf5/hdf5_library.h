@@ -21,7 +21,7 @@ class Handle {
     return *this;
   }
   hid_t get() const { return id_; }
-  /// Gives the id to the caller.
+  /// Returns the id, which the caller then owns.
   hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
   /// Closes the object now. Returns a negative number on failure.
   herr_t reset() {
@@ -49,7 +49,7 @@ TypeHandle string_type();
 /// `alignment_bytes`.
 PropertyHandle file_access(int64_t alignment_bytes);
 
-/// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before the functions below.
+/// Stops libhdf5 from printing errors and from cleaning up at exit. Call it before anything else of libhdf5.
 void quiet_library();
 
 /// The innermost message on libhdf5's error stack, on one line.
