@@ -17,15 +17,15 @@ struct EncodedExample {
   uint64_t pair_hash = 0;        ///< hash of the texts, to find duplicates
   bool has_control = false;      ///< SplitReport::control_characters counts the example
   bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
-  std::string refusal;           ///< encoding threw ConversationError; `tokens` is empty
-  std::string name_in_document;  ///< name of a special token in the document or another turn; empty if none
-  std::string name_in_answer;    ///< same for the summary or a turn of the assistant
+  std::string refusal;           ///< text of a ConversationError, with `tokens` empty; "" if none
+  std::string name_in_document;  ///< name of a special token in a text that is no answer; "" if none
+  std::string name_in_answer;    ///< likewise in an answer: a summary or a turn of the assistant
 };
 
 /// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
 /// order of add(). Holds at most one batch of examples for each thread, and the batch that is being filled.
-/// add() and finish() throw what `encode` throws; after that, call neither. The destructor drops examples
-/// that were not taken.
+/// add() and finish() throw what `encode` and `take` throw; after that, call neither. The destructor drops
+/// examples that were not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,

@@ -45,7 +45,7 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
-/// "FILE:LINE: why", or "FILE: why" if the whole file is one example. `refusal`: the chat template's reason.
+/// place_of(example), then the fault. `refusal`: the chat template's reason.
 std::string describe(const CorpusExample& example, const Fault& fault, const std::string& refusal = "") {
   return fmt::format("{}: {}{}", place_of(example), fault.why,
                      fault.skip == Skip::kNotText ? example.not_text : refusal);
@@ -136,7 +136,7 @@ class Preparation {
   std::array<SplitState, kSplits> splits_;
   HashSet seen_;
   int64_t begin_tokens_ = 1;
-  int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // texts with names of special tokens
+  int64_t documents_with_names_ = 0, summaries_with_names_ = 0;  // how many have names of special tokens
   std::string first_name_;                                       // the first name found: "FILE:LINE: </s>"
   std::string how_read_;                                         // how names are read: as tokens or as text
   std::string only_last_;                                        // TokenExample::why_only_last of any example
@@ -168,7 +168,7 @@ std::string size_text(int64_t bytes) {
                      small ? "KiB" : "MiB");
 }
 
-/// Trains on the train split, with the separator after each document of a pair. Returns the .model file.
+/// Trains on the train split, with the separator after the document of each pair. Returns the .model's bytes.
 std::string Preparation::learn_tokenizer() {
   const std::string separator = parse_template(template_).separator;
   TextSample sample(kSampleBytes);
@@ -217,7 +217,7 @@ void Preparation::take(EncodedExample& encoded) {
   if (!fault && encoded.has_long_word)
     fault = {Skip::kLongWord, "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"};
   if (!fault && !encoded.refusal.empty()) fault = {Skip::kRefused, "the chat template refuses it: "};
-  // A template may give an answer no targets, or no tokens.
+  // A template may leave answers without targets or tokens.
   if (!fault && kind() == ExampleKind::kConversation && encoded.tokens.targets() == 0) fault = kNoAnswer;
   // If the tokenizer drops all letters of a text and has no BOS, only EOS is left: there is nothing to learn.
   if (!fault && std::ssize(encoded.tokens.tokens) < 2) fault = kEmptyDocument;
@@ -266,7 +266,7 @@ std::string special_name_in(std::string_view text, const SpecialNames& special) 
   return name;
 }
 
-/// Throws LongWordError and ConversationError. Any thread may call.
+/// Any thread may call. Throws LongWordError, ConversationError, Error(kInputData) if a template is missing.
 TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& tokenizer,
                                  const PromptTemplate& prompt) const {
   if (kind() == ExampleKind::kText) return prompt.encode_text(source.document);

@@ -78,9 +78,9 @@ struct SplitReport {
   std::string content_hash;
 };
 
-/// Results of prepare(), for messages and for prepare.json.
+/// Results of prepare().
 struct PrepareReport {
-  CorpusSource source;  ///< the resolved source
+  CorpusSource source;  ///< resolved
   std::array<SplitReport, kSplits> splits;
   CorpusCounts counts;
   std::string tokenizer_sha256;
@@ -99,7 +99,7 @@ struct PrepareReport {
 /// tokenizer.
 ///
 /// Throws Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if
-/// writing fails, and PrepareStopped if a stop was requested.
+/// writing fails, the errors of run_in_child(), and PrepareStopped if a stop was requested.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace ripstop
