@@ -50,8 +50,7 @@ void BackgroundWork::rethrow() const {
 
 void BackgroundWork::yield_processors() const {
   if (!has_thread_) return;
-  // By Linux's weights, nice 10 gets a tenth of a busy processor. With nice 19, saving a checkpoint beside
-  // busy processors took nearly twice the time that the disk needs.
+  // With nice 19, saving a checkpoint beside busy processors took nearly twice the time that the disk needs.
   constexpr int kNice = 10;
   // On Linux each thread has its own nice value. If the system refuses, the old value stays.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);

@@ -59,7 +59,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits at most a tenth of a second for output and appends it to `output`. Returns false at end of file.
+  /// Waits up to 0.1 s for output and appends it to `output`. Returns false at end of file or on an error.
   bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0
@@ -107,7 +107,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts `words` with `pipe` as standard output; standard input and error are /dev/null. 0 on failure.
+/// Starts `words`; its output goes to `pipe`, input and error are /dev/null. Returns the process id, or 0.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -26,7 +26,7 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // The owner was killed before it wrote the file.
+    // The owner has yet to write the file, or was killed before.
     return {};
   }
 }

@@ -21,7 +21,6 @@ void disown_partial_directory(Io& io, const std::filesystem::path& partial);
 
 /// A directory to fill: OUTPUT.partial-PID/content, next to OWNER. rename_to_output() renames it to OUTPUT.
 /// Without that call, the destructor removes the directory and the parents of OUTPUT that were made for it.
-/// If the process is killed, the next process with the same output removes it.
 class PartialDirectory {
  public:
   /// Makes the missing parents of `output` and the partial directory. `io` must outlive this object. Throws
