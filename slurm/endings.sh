@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2034
-# Sourced by begin.sh, launch.sh, job.sh, requeue.sh: how these scripts end, and protection from broken standard streams.
+# Sourced by begin.sh, launch.sh, job.sh, requeue.sh: how these scripts end, and what all of them need.
 
 # Closed standard streams become /dev/null, because files opened later would get their numbers.
 [[ -e /dev/fd/0 ]] || exec </dev/null
@@ -20,7 +20,7 @@ stopped_USR1 138 stopped by SIGUSR1%s
 again_INT    130 killed%s
 hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
-# Rows by which requeue.sh decides on a job that has ended. The first row that fits decides.
+# Rows by which requeue.sh decides on a job whose ranks have ended. The first row that fits decides.
 #   CODE     the exit code of the ranks. lost: 76, or killed by a signal
 #   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE has come
 #   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer

@@ -2,7 +2,7 @@
 # shellcheck disable=SC2064
 # Runs a verb of ripstop on the ranks of this job, passes Slurm's signals on, and ends with requeue.sh.
 #   slurm/job.sh VERB [ARGUMENT...]      on the ranks of the Slurm job, else on RIPSTOP_RANKS here (default 1)
-# train.sbatch and evaluate.sbatch exec this script, so it gets their signals.
+# The job files for train and evaluate exec this script, so it gets their signals.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 source "$here/endings.sh"
@@ -12,7 +12,7 @@ ranks=${SLURM_NTASKS:-${RIPSTOP_RANKS:-1}}
 per_node=${SLURM_NTASKS_PER_NODE:-}
 if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
   per_node=$RIPSTOP_RANKS_PER_NODE
-  if [[ $per_node == auto ]]; then # one rank for each GPU; without GPUs, one for eight processors
+  if [[ $per_node == auto ]]; then # a rank for each GPU; without GPUs, one for --cpus-per-task (8) processors
     per_node=${SLURM_GPUS_ON_NODE:-$((${SLURM_CPUS_ON_NODE:-1} / ${SLURM_CPUS_PER_TASK:-8}))}
     if ((per_node < 1)); then per_node=1; fi
   fi

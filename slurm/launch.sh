@@ -62,15 +62,14 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > ranks_here ? cores / ranks_
 # Threads spin while they wait for each other, which is slow if other threads need the core: 40 steps of 4 ranks x 2 threads
 # on 2 busy cores took 130 to 190 s, and 6 to 8 s with passive waiting.
 if ((ranks_here * OMP_NUM_THREADS > cores)); then export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}; fi
-# Open MPI refuses to run as root by default, but containers often do.
+# Containers often run as root, which Open MPI refuses by default.
 export {OMPI,PRTE}_ALLOW_RUN_AS_ROOT=1 {OMPI,PRTE}_ALLOW_RUN_AS_ROOT_CONFIRM=1
 version=$(mpirun --version 2>/dev/null || true)
 # A folder for notes of this launch and for Open MPI: launches that begin or end together would compete for one session directory.
 base=${PRTE_MCA_prte_tmpdir_base:-${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-/tmp}}}
 if notes=$(mktemp -d "$base/ripstop-XXXXXX" 2>/dev/null); then trap 'rm -rf "$notes"' EXIT; fi
-# Ranks of one machine use shared memory, and probe no networks: a probe may go wrong. Ranks of several nodes use the networks
-# that the site's Open MPI prefers, and the slots that Slurm gives.
-# A waiting rank yields its core, because there may be more ranks than cores.
+# Ranks of one machine use shared memory, and probe no networks: a probe may go wrong. They yield the core when they wait, because
+# there may be more ranks than cores. Ranks of several nodes are spread evenly, and use the networks that the site's MPI prefers.
 # Without `raw`, Open MPI 5 holds back a line that has no end yet, such as a line that is rewritten in place.
 open_mpi=()
 if [[ " ${options[*]-}" != *" --bind-to"* ]]; then open_mpi+=(--bind-to none); fi
@@ -113,7 +112,7 @@ copy() {
   until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # goes on after a failed write, ends with the input
 }
 # without_pages: copies standard error of mpirun and the ranks, without the page between two rules that Open MPI prints if a rank
-# ends with a code other than 0: the rank has said why. Names a rank that was killed.
+# ends with a code other than 0: the rank has said why. Names a rank that was killed. Drops Open MPI's notes on passed signals.
 without_pages() {
   trap '' INT TERM HUP USR1 TSTP
   set +e
@@ -253,7 +252,7 @@ if [[ -n $(noted hangs) ]]; then status=$(noted code) && [[ -n $status ]] || end
 usr1=$(kill -l USR1)
 if ((interrupts > 1 && status != 0 && status != 75)); then # with 0 and 75 the ranks were done before they were killed
   end again_INT "$after_kill"
-elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # the request ended a command other than train
+elif [[ -n $asked_by ]] && ((status == 128 + usr1 || status == usr1)); then # SIGUSR1 itself ended the command
   end "stopped_$asked_by" "$again"
 elif ((status > 128 && status <= 128 + 64)); then
   if [[ -z $(noted killed) ]]; then say_killed "a rank" $((status - 128)); fi

@@ -3,9 +3,9 @@
 # Decides whether a Slurm job is requeued when its ranks have ended. The job files call it last; it ends with CODE.
 #   slurm/requeue.sh CODE [SIGNAL]      CODE: exit code of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if
-#   - CODE is 75 and the time was up: after SIGUSR1, or, without a signal, at the job's end (not at RIPSTOP_DEADLINE);
-#   - CODE is 75 after SIGTERM, and Slurm says that the job was pre-empted, lost a node or reached its time limit;
-#   - CODE is 76 or the code of a signal, and a node of the job does not answer.
+#   - CODE is 75 and the time was up: after SIGUSR1, without a signal (but not at RIPSTOP_DEADLINE), or if Slurm says so;
+#   - CODE is 75, 76 or the code of a signal, and Slurm says that the job was pre-empted or lost a node;
+#   - CODE is 76 or the code of a signal, not after Ctrl-C or SIGHUP, and a node of the job does not answer.
 # The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
 # is for sites that refuse requeue: its next task goes on instead. If later tasks would have nothing to do or fail alike, they are
 # cancelled. In any other array, only the task itself is requeued.
@@ -45,10 +45,10 @@ patiently show_job || { say "Slurm does not answer: $shown" && shown=; }
 if [[ $(field BatchFlag 1) == 0 ]]; then exit "$code"; fi # under salloc, a person decides
 state=$(field JobState unknown)
 pre_empted=$(field PreemptTime None)
-left=1 # seconds until the time limit, if it is known
+left=1 # seconds until the time limit; 1 if unknown
 if run=$(seconds RunTime) && limit=$(seconds TimeLimit); then left=$((limit - run)); fi
 if [[ $(field TimeLimit '') == UNLIMITED ]]; then left=$((1 << 40)); fi
-# The limit may have been raised since the job began.
+# SLURM_JOB_END_TIME dates from the job's start; the limit may have been raised since.
 if [[ $signal == none && ${RIPSTOP_DEADLINE:-} =~ ^[0-9]+$ ]] &&
   ((RIPSTOP_DEADLINE <= ${SLURM_JOB_END_TIME:-RIPSTOP_DEADLINE} || RIPSTOP_DEADLINE <= $(date +%s) + (left < 600 ? left : 600))); then signal=own; fi
 named=$state
