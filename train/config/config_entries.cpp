@@ -36,7 +36,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 void check_text(std::string_view text, const std::string& name) {
-  // Windows PowerShell writes UTF-16 when ">" redirects output to a file.
+  // ">" of Windows PowerShell writes UTF-16.
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
     throw Error(ExitCode::kUsage, fmt::format("{}: UTF-16, expected UTF-8", name),
                 fmt::format("iconv -f UTF-16 -t UTF-8 {} > NEW.toml, and give NEW.toml", shell_word(name)));
@@ -51,8 +51,8 @@ void check_text(std::string_view text, const std::string& name) {
            kLongestLineBytes);
 }
 
-// The first line that assigns `key` in the section of line `last_line`; 0 if no line does. toml++ reports
-// only the second line of a key that is given twice.
+// The first line that assigns `key` in the section of `last_line`; 0 if none before `last_line` does. toml++
+// reports only the second line of a key that is given twice.
 size_t first_line_of(std::string_view text, const std::string& key, size_t last_line) {
   size_t found = 0, number = 0;
   for (const std::string_view line : lines_of(text)) {
@@ -83,8 +83,8 @@ std::string shown_line(std::string_view text, size_t number) {
   return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
 }
 
-// `word` as a TOML value: unchanged if it is one; numbers such as .003, 3. and 03 in TOML's spelling; any
-// other word, such as runs/first, in quotes.
+// `word` as a TOML value: unchanged if it is one; True, and numbers such as .003, 3. and 03, in TOML's
+// spelling; any other word, such as runs/first, in quotes.
 std::string as_value(std::string word) {
   if (word == "True" || word == "False") word[0] = static_cast<char>(word[0] + 'a' - 'A');
   try {
@@ -100,7 +100,7 @@ std::string as_value(std::string word) {
   }
 }
 
-// The hint for a line as in YAML, JSON or Python; "" for other lines.
+// The hint for a line as in YAML, JSON or Python, or a text without quotes; "" for other lines.
 std::string foreign_line_hint(std::string_view line) {
   line = line.substr(0, line.find(" #"));
   const std::string all = trimmed(line, " \t\r");
@@ -136,7 +136,7 @@ std::string foreign_line_hint(std::string_view line) {
            "keep one of the two");
   }
   const std::string shown = shown_line(text, line);
-  // A hint repeats the value, so only a line that is shown whole and unchanged gets a hint.
+  // foreign_line_hint() repeats the value: it gets only a line that is shown whole and unchanged.
   const bool is_whole = !shown.ends_with("...") && shown.find(" (with U+") == shown.npos;
   std::string hint = is_whole ? foreign_line_hint(shown) : "";
   if (hint.empty() && !shown.empty()) hint = fmt::format("the line is: {}", shown);
@@ -206,8 +206,8 @@ void read_section(const std::string& section, const toml::table& table, const st
   }
 }
 
-// Reads the file's entries, and adds unknown keys and sections to `problems`. Sets `empty_lora` to the line
-// of a section [lora] without keys, because its author wants adapters.
+// Reads the file's entries. Adds unknown keys and sections, and sections given as keys, to `problems`. Sets
+// `empty_lora` to the line of a [lora] without keys, whose author wants adapters.
 std::vector<ConfigEntry> read_file_entries(std::string_view text, const std::string& name,
                                            ConfigProblems& problems, std::optional<uint32_t>& empty_lora) {
   toml::table document;
@@ -260,7 +260,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       if (parsed.size() == 1 && value != nullptr)
         return {&key, plain_value(*value), shown(*value), kCommandLine, 0};
     } catch (const toml::parse_error&) {
-      // The text is a bare word such as auto, or nonsense, which assign_value refuses with the key's name.
+      // The text is a bare word such as auto, words of a list, or nonsense, which assign_value refuses.
     }
   }
   const std::string shown_text = toml_string(text.substr(0, 80));
@@ -307,7 +307,7 @@ bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   if (by == "train.epochs") return of == "train.steps";
   if (by == "data.directory") return of == "data.directories" || of == "data.weights";
   if (by == "data.directories") return of == "data.directory";
-  // A pretrained model has its own sizes, so the file's sizes are removed.
+  // A pretrained model has its own sizes, so the file's preset and sizes are removed.
   if (by == "model.pretrained") return entry.key->section == "model" && of != "model.resize_vocabulary";
   if (by == "model.preset") return of == "model.pretrained" || of == "model.resize_vocabulary";
   // With another schedule the file's keys of wsd have no meaning.

@@ -17,7 +17,7 @@ namespace ripstop {
 
 /// A problem of a config. All problems are collected, so that people can fix them together.
 struct ConfigProblem {
-  /// Line of the file; 0: no line. Messages list problems by line, problems without a line last.
+  /// Line of the file; 0: none. Messages list problems by line, those without one last.
   int64_t line;
   std::string text;                  ///< begins with the place: "x.toml:12: unknown key 'run.sed'"
   std::string hint;                  ///< may be ""
@@ -47,16 +47,15 @@ struct ConfigEntry {
 };
 
 /// The entries of the TOML text in its order, then the overrides. An override removes earlier entries of its
-/// key, and of keys that exclude its key: train.epochs removes train.steps. Unknown keys and sections go to
-/// `problems`. Throws Error(kUsage) if the text is not TOML, gives a key twice, or if the text or a line is
-/// too long. `name`: the text's name in messages.
+/// key, and the text's entries of keys that exclude it: train.epochs removes train.steps. Unknown keys and
+/// sections, malformed overrides and an empty [lora] go to `problems`. Throws Error(kUsage) if the text is no
+/// UTF-8 or TOML, gives a key twice, or if it or a line is too long. `name`: the text's name in messages.
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides,
                                              ConfigProblems& problems);
 
-/// Writes the entry's value into the field of its key in `config`. Throws Error(kUsage) if the value has the
-/// wrong type or is outside its range. The message has the place, the expected and the given value; the hint
-/// is suggest_config_value.
+/// Writes the entry's value into the field of its key in `config`. Throws Error(kUsage), with the place, for
+/// a value that the key does not accept; for a wrong type or word, the hint is suggest_config_value.
 void assign_value(const ConfigEntry& entry, RunConfig& config);
 
 /// The hint for a wrong value: `write compute = "bfloat16"` for "bf16"; "" if it is not clear what is meant.

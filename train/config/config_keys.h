@@ -1,4 +1,4 @@
-// The table of all config keys: type, range, unit and documentation. No other list of keys exists.
+// The table of all config keys: type, range, unit and documentation.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -52,7 +52,7 @@ struct ConfigKey {
   bool none_is_auto = false;           ///< an empty optional is written as "auto"
   std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
   std::string_view unit = {};          ///< unit of the value; may be empty
-  std::string_view doc = {};           ///< one sentence, Markdown
+  std::string_view doc = {};           ///< the meaning, in Markdown
   /// Names of the key in Hugging Face and torchtitan, for docs/config.md; after a "|", further names that
   /// people try.
   std::string_view elsewhere = {};
@@ -70,18 +70,18 @@ const ConfigKey* find_config_key(std::string_view section, std::string_view name
 /// The candidate that other programs call `typed` (bfloat16 for bf16), else the nearest in spelling; else "".
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 
-/// The hint for a word of another program without a counterpart in ripstop; "" if none is known. `word`: a
-/// key, an option, "section.key", or a refused value as "section.value".
+/// The hint for another program's word that has no counterpart in ripstop; "" if none is known. `word`: a
+/// section, a key, an option, "section.key", or a refused value as "section.value".
 std::string answer_to(std::string_view word);
 
 /// The paths of all keys that ripstop or other programs call `name`, keys of `section` first. If there are
-/// none, the path of the key with the nearest name, if any.
+/// none, that of the nearest name, if any.
 std::vector<std::string> suggest_keys(std::string_view section, std::string_view name);
 
-/// "did you mean 'optimizer.learning_rate'?", or a list of the section's keys.
+/// The hint: answer_to(), "did you mean 'train.steps'?", the section's keys, or suggest_config_section().
 std::string suggest_config_key(std::string_view section, std::string_view name);
 
-/// "did you mean [optimizer]?", or a list of the sections.
+/// The hint: "did you mean [optimizer]?", answer_to(), or a list of the sections.
 std::string suggest_config_section(std::string_view section);
 
 /// The value as TOML. An empty optional is "auto" if key.none_is_auto, else "".
@@ -90,8 +90,8 @@ std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 /// Whether the key has a meaning only with schedule.kind = "wsd".
 bool is_of_wsd(const ConfigKey& key);
 
-/// The value that to_toml writes; "" for an optional key without a value, and for keys that a config may not
-/// have: sizes that the pretrained model or the data set decides, keys of [lora] without adapters, and keys
+/// The value that to_toml writes; "" for a key without value or default, and for keys that a config may not
+/// have: sizes that the pretrained model or the data set decides, keys of [lora] beside a rank of 0, and keys
 /// of is_of_wsd with another schedule.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLongestStringBytes = 4096;
 
 // `path` with the values of environment variables in place of $NAME and ${NAME}, and $ in place of $$.
-// nullopt if a variable is not set or empty.
+// nullopt if a variable is unset or empty.
 std::optional<std::string> with_variables(const std::string& path) {
   std::string result;
   for (size_t at = 0; at < path.size();) {
@@ -45,7 +45,7 @@ std::optional<std::string> with_variables(const std::string& path) {
   return result;
 }
 
-// Writes a value into a field. Throws Error(kUsage) for a wrong type or a value outside its range.
+// Writes a value into a field. Throws Error(kUsage) for a value that the key does not accept.
 class Assigner {
  public:
   explicit Assigner(const ConfigEntry& entry) : entry_(entry) {}
@@ -171,8 +171,7 @@ class Assigner {
 
   void check_range(double value) const {
     const ValueRange& range = entry_.key->range;
-    // Training computes in float32: a value that differs from an excluded bound only in float64 is refused.
-    // Written with !, because NaN compares false with everything and must be outside every range.
+    // Training computes in float32: a value that equals an excluded bound there, or nearly, is refused.
     const auto rounded = [](double number) { return static_cast<float>(number); };
     const bool low = range.above_least
                          ? !(rounded(value) - rounded(range.least) >= std::numeric_limits<float>::min())
@@ -341,7 +340,7 @@ std::string written_value(const ConfigKey& key, const RunConfig& config) {
   if (key.section == "lora" && key.name != "rank" && !config.lora.any()) return "";
   if (is_of_wsd(key) && config.schedule.kind != ScheduleKind::kWsd) return "";
   const std::string text = value_as_toml(key, config);
-  // TOML has no null: a key without a value has an empty text.
+  // TOML has no null: a key without a value is left out.
   return key.presence != Presence::kDefault && (text == "\"\"" || text == "[]") ? "" : text;
 }
 
@@ -407,7 +406,7 @@ std::vector<ConfigDifference> accept_differences(const std::string& whose,
       accepted.push_back(std::move(difference));
       continue;
     }
-    // Weights fit only a model of the same sizes, and adapters only the same matrices.
+    // The stored weights fit only a model of their sizes, and stored adapters only their matrices.
     has_weights &= !difference.key.starts_with("model.") && !difference.key.starts_with("lora.");
     may_be_allowed &= difference.may_change_if_allowed;
     refused += (refused.empty() ? "" : ", ") + difference.text();

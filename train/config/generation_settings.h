@@ -5,12 +5,12 @@
 
 namespace ripstop {
 
-/// When a beam search ends although some beams are still running.
+/// When a beam search ends although some beams are still running; num_beams texts must be finished.
 enum class EarlyStopping {
   /// When the best running beam, scored at its present length, is no better than the worst finished text.
   kFalse,
   kTrue,   ///< when num_beams texts are finished
-  kNever,  ///< like kFalse, but scores the beam at the length that gives it the best score
+  kNever,  ///< like kFalse, but at the length that gives the beam the best score
 };
 
 struct GenerationSettings {
@@ -37,8 +37,8 @@ struct GenerationSettings {
   bool takes_the_best() const {
     return num_beams == 1 && !do_sample && no_repeat_ngram_size == 0 && min_new_tokens == 0;
   }
-  /// A copy with defaults for the settings that have no effect: settings of beam search if num_beams is 1,
-  /// and settings of sampling without do_sample.
+  /// A copy with defaults for the settings that have no effect: those of beam search if num_beams is 1,
+  /// those of sampling without do_sample.
   GenerationSettings that_count() const {
     const GenerationSettings usual;
     GenerationSettings s = *this;

@@ -52,7 +52,7 @@ bool is_of_the_system(const fs::path& path) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   const std::string wanted = folded(name);
-  // At most one error in four letters: more would take "compile" for "compute".
+  // One error for each four letters, at least one: more would take "compile" for "compute".
   size_t best = std::max<size_t>(wanted.size() / 4, 1) + 1;
   std::string result;
   for (const std::string& candidate : candidates) {

@@ -25,7 +25,7 @@ constexpr int64_t kMostBytesRead = int64_t{64} << 20;
 // LLaMA 3's rope_original_max_position_embeddings.
 constexpr int64_t kLlama3Positions = 8192;
 
-// The hint for a directory: the config of the run in it, or any config in it.
+// The hint for a directory: a config in it, the run's first; else the form of the command.
 std::string config_inside(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::is_regular_file(directory / "config.toml", error))
@@ -36,7 +36,7 @@ std::string config_inside(const std::filesystem::path& directory) {
   return "give a file, as in ripstop train CONFIG.toml";
 }
 
-// The hint for a path that does not exist: a path near it.
+// The hint for a path that does not exist: a near one, else the current directory.
 std::string config_near(const std::string& path) {
   std::error_code error;
   if (const std::string near = path + ".toml"; std::filesystem::is_regular_file(near, error))
@@ -146,7 +146,7 @@ class ConfigBuilder {
     }
   }
 
-  // Refuses missing keys, and empty paths, which would mean the current directory.
+  // Refuses missing required keys, and empty paths, which mean the current directory.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       const bool continues = key.path() == "run.continue_from";
@@ -188,7 +188,7 @@ class ConfigBuilder {
       return blame("model.resize_vocabulary", "'model.resize_vocabulary' is for a 'model.pretrained'",
                    "leave it out: a new model has as many rows as the data set has tokens");
     if (model.preset.empty() && !given("model.hidden_size")) {
-      // With a preset or sizes, an empty model.pretrained counts as absent.
+      // Only beside a preset or sizes, an empty model.pretrained counts as absent.
       if (given("model.pretrained"))
         return blame("model.pretrained", "'model.pretrained' is empty",
                      "give the directory of a model; or leave the key out (is a shell variable not set?) and "
@@ -235,8 +235,8 @@ class ConfigBuilder {
     }
   }
 
-  // Adds a problem with `what`, a message of validate() that names one or two sizes. The hint has the source
-  // of each size: preset, file or command line.
+  // Adds a problem with `what`, a message of validate(). The hint has the source of each key that it names:
+  // preset, default, file or command line.
   void blame_sizes(const std::string& what) {
     std::string blamed, origins, absent;
     for (const ConfigKey& key : config_keys()) {

@@ -115,7 +115,7 @@ struct DataSection {
   const std::string& first() const { return directories.empty() ? directory : directories.front(); }
   /// The share of each data set in the sequences; empty without weights.
   std::vector<double> shares() const;
-  /// Whether shares() are equal, up to rounding.
+  /// Whether `other` has the same shares(), up to rounding.
   bool draws_like(const DataSection& other) const;
 };
 
@@ -165,7 +165,7 @@ struct PrecisionSection {
 };
 
 struct CheckpointSection {
-  int64_t every_steps = 500;  ///< steps between checkpoints; 0: only at the end and on a signal
+  int64_t every_steps = 500;  ///< steps between checkpoints; 0: only best ones, and at the end or a stop
   int64_t keep = 3;           ///< newest checkpoints to keep, besides the best one; 0: all
   KeepBest keep_best = KeepBest::kLoss;
   bool asynchronous = true;
@@ -214,7 +214,7 @@ RunConfig parse_run_config(std::string_view toml, const std::string& name,
 /// message, "train.steps 100".
 void check_steps(const ScheduleSection& schedule, int64_t steps, const std::string& what);
 
-/// A note for each key of [generation] that is no default and has no effect (GenerationSettings::that_count).
+/// A note for each key of [generation] that differs from its default without effect (see that_count()).
 std::vector<std::string> ignored_generation_notes(const RunConfig& config);
 
 /// Whether one of `overrides`, which load_run_config accepted, sets the key `path` ("run.directory").
@@ -261,8 +261,8 @@ std::string fields_text(const ModelConfig& model);
 
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
 /// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: `whose` has
-/// weights from which a new run can begin, so the hint offers that. `allow_changes`: differences with
-/// may_change_if_allowed are not refused.
+/// weights, so the hint offers a new run with them, unless [model] or [lora] differs. `allow_changes`:
+/// differences with may_change_if_allowed are not refused.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
                                                  bool has_weights = true, bool allow_changes = false);
