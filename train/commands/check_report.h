@@ -21,7 +21,7 @@ struct CheckReport {
   CheckSettings settings;
   MeshVerdict verdict;
   std::vector<SentByOperation> sent;  ///< planned traffic of rank 0 in a step
-  std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or only one axis has several ranks
+  std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or no two axes have several ranks
   std::vector<std::string> notes;
 };
 
@@ -31,8 +31,8 @@ std::string check_text(const CheckReport& report);
 /// The document of --json. Scripts rely on its keys.
 std::string check_document(const CheckReport& report);
 
-/// The suspect axes: "alone tensor 8 fails, too; fsdp 2 alone holds", or "only fsdp moves data on this mesh".
-/// "" if nothing is known.
+/// The suspect axes: "alone tensor 8 fails, too; fsdp 2 alone holds", "each axis alone holds: ..." or "only
+/// fsdp moves data on this mesh"; "" if none is known.
 std::string suspects_text(const CheckReport& report);
 
 }  // namespace ripstop

@@ -110,7 +110,7 @@ std::string files_text(const ExportReport& report) {
                      bytes_text(report.bytes() - weights), fmt::join(others, ", "));
 }
 
-// Prints the report and the next command to type. `base_export`: ExportedAdapters::base_export.
+// Prints the report, and for people the next command. `base_export`: ExportedAdapters::base_export.
 void print_report(const ExportArguments& given, const TrainedModel& trained, const ExportReport& report,
                   const std::string& base_export, double seconds) {
   if (given.json) return print_out("{}\n", text_of_json(json_of(given, trained, report), 2));

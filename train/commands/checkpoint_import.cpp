@@ -24,7 +24,7 @@ struct ImportArguments {
   bool json = false;
 };
 
-// Opens the model at `path`. Throws the errors of find_stored_model, and Error(kUsage) for a checkpoint.
+// Throws the errors of find_stored_model and open_stored_model, and Error(kUsage) for a checkpoint.
 StoredModel open_model(Io& io, const std::string& path) {
   StoredModel model = open_stored_model(io, find_stored_model(io, path, "best"));
   if (!model.is_pretrained())

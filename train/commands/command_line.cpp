@@ -44,7 +44,7 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) print_out("{}", text);
 }
 
-// The program's help text: all verbs on one page. CLI11's own text would also show the options of all verbs.
+// The program's help text: the verbs that are not hidden. CLI11's own text would also show all options.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {
@@ -100,7 +100,7 @@ const CLI::App& named_verb(const CLI::App& app, const Arguments& words) {
 
 // An option that the verb does not have: "--name VALUE" or "--name=VALUE".
 struct UnknownOption {
-  std::string name;   // without dashes
+  std::string name;   // without leading dashes
   std::string value;  // "..." if no value follows
 };
 

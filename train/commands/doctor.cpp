@@ -40,7 +40,7 @@ struct Node {
   NodePower power;
 };
 
-// The speeds of the ranks, and whether all run the same program and config.
+// The speeds of the ranks, and whether all have the same program, MPI and config.
 struct RankReport {
   std::vector<std::string> hosts;  ///< host of each rank
   std::vector<RankSpeed> speeds;   ///< speed of each rank
@@ -57,7 +57,7 @@ struct Report {
   std::optional<RankReport> rank_report;  ///< nullopt with only one rank
 };
 
-// A machine in the document of --json. Scripts rely on its keys. Ranks also send each other this object.
+// A machine in the document of --json. Scripts rely on its keys. Ranks also send it to each other.
 Json as_json(const Machine& machine) {
   Json environment = Json::object();
   for (const auto& [name, value] : machine.environment) environment[name] = value;
@@ -97,7 +97,7 @@ Json as_json(const CudaMachine& cuda) {
   return json;
 }
 
-// Problems that make a run on GPUs fail. A node without GPUs has no problem, because it computes on the CPU.
+// Problems of a run on the GPUs. A node without GPUs has no problem, because it computes on the CPU.
 std::vector<std::string> cuda_problems(const CudaMachine& cuda) {
   std::vector<std::string> found;
   if (cuda.gpus.empty()) return found;
@@ -162,8 +162,8 @@ std::string row(const std::string& rank, const std::string& host, const std::str
                      between);
 }
 
-// Measures the speed of each rank on its `device`. Compares the programs of the ranks and, unless
-// `config_file` is "", the bytes of their configs. Returns the same report on all ranks. Collective.
+// Measures the speed of each rank on its `device`. Compares the programs and MPI libraries of the ranks and,
+// unless `config_file` is "", the bytes of their configs. Returns the same report on all ranks. Collective.
 RankReport report_ranks(MpiWorld& world, const Device& device, const std::string& config_file) {
   Communicator& all = world.communicator();
   RankReport report;
@@ -213,7 +213,7 @@ Json rank_report_json(const RankReport& report) {
   return document;
 }
 
-// A text for people: a table of at most 16 ranks, slow ranks, differences. Ends with a line end.
+// For people: at most 16 ranks, at most 16 slow ones, `exclude`, differences. Ends with a line end.
 std::string rank_report_text(const RankReport& report) {
   constexpr size_t kShown = 16;
   std::string text = row("rank", "host", "products", "memory", "in the node", "between");

@@ -19,8 +19,8 @@ std::string fatal_line(const Error& error, int64_t rank);
 /// Rank 0 is not named. An empty hint is left out.
 std::string error_text(const Error& error, int64_t rank, const Terminal& terminal);
 
-/// Prints `error` to standard error if `speaks`, and ends the process at once with the error's code. Skips
-/// MPI_Finalize and destructors, which could wait for ranks that never come. Any thread may call it.
+/// Prints `error` to standard error if `speaks`, and ends the process with the error's code; with several
+/// ranks, after kSecondsToEnd. Skips MPI_Finalize and destructors, which could hang. Any thread may call it.
 [[noreturn]] void end_failed(const Error& error, bool speaks = true);
 
 /// The options of the MPI world for the verb `command`. A process that hangs inside MPI then ends by

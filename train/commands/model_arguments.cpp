@@ -112,8 +112,8 @@ std::vector<std::string> defaults_of_file(Communicator& world, const std::string
   return {lines.begin(), lines.end()};
 }
 
-// A note on the end tokens in a Hugging Face model's files; "" if they name none or only the EOS of
-// `tokenizer`, or if generation.eos_token_id replaces them.
+// A note on the end tokens in a Hugging Face model's files; "" for a checkpoint, if they name none or only
+// the EOS of `tokenizer`, or if generation.eos_token_id replaces them.
 std::string ends_note(const Tokenizer& tokenizer, const TrainedModel& trained) {
   if (!trained.stored.is_pretrained()) return "";
   const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);

@@ -29,9 +29,9 @@ struct ModelArguments {
 
   /// Finds the trained model, and applies the overrides and options to its config. With
   /// `reads_generation_file`, a Hugging Face model's generation_config.json decides settings that the command
-  /// line does not. Rank 0 prints notes on settings taken from that file and on settings without effect.
+  /// line does not. Rank 0 prints notes on that file, on settings without effect, on superseded checkpoints.
   /// Throws the errors of find_trained_model and read_generation_file, and Error(kUsage) if an override is
-  /// outside [generation] or repeats an option. Collective.
+  /// outside [generation], sets validate_examples or repeats an option. Collective.
   TrainedModel find(Io& io, Communicator& world, bool reads_generation_file) const;
 
   /// The device of this rank: --device if given; else the CPU if the run was configured for it or a rank has

@@ -90,11 +90,11 @@ void plan_for_threads(int64_t cpus_per_task, int64_t ranks_of_node) {
   set_cpu_threads(cpus_per_task > 0 ? cpus_per_task : std::max<int64_t>(share, 1));
 }
 
-/// The data sets of a config, in their order. If one is missing, none is opened, and `notes` say why.
+/// The data sets of a config, in their order. If one is missing, `datasets` is empty, and `notes` say why.
 struct PlannedData {
   std::vector<std::string> notes;
   std::vector<TokenDataset> datasets;
-  std::string validation;               ///< content_hashes() of the validation sets, if they can be opened
+  std::string validation;               ///< content_hashes() of the validation sets; "": not opened
   bool is_validated = true;             ///< false: the run validates, but no validation set exists
   bool is_refused = false;              ///< train would refuse the run, and a note says so
   std::optional<TrainingData> counted;  ///< nullopt without data sets
@@ -172,7 +172,7 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
   return notes;
 }
 
-/// Adds the speed of the run's last steps if they fit the plan, and their number of nodes if none is given.
+/// Adds the speed of the run's last steps if they fit the plan, and its number of nodes if none is given.
 void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, const RunTarget& target,
                              RunLength& length) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -245,7 +245,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 }
 
 /// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
-/// find_continued(); "" if it would go on or there is no run. Counts `data` from that checkpoint on.
+/// find_continued(); "" if it would go on or there is no run. Counts data.counted from that one on.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model, PlannedData& data,
                               const std::filesystem::path& continued) {
   Io io;
@@ -294,8 +294,8 @@ void add_notes(const PlanArguments& given, const RunConfig& config, const RunTar
   add({existing_run_note(config, run.model, data, continued)});
 }
 
-/// Resets the sizes and stages of [mesh], micro-batch and recomputation that the command line does not
-/// override, so that the search decides them. Returns the overridden mesh sizes, which the search must keep.
+/// Resets mesh sizes, micro-batch and recomputation that the command line does not override, and stages if it
+/// does not override mesh.pipeline: the search decides them. Returns the mesh sizes that the search keeps.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;

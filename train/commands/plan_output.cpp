@@ -27,7 +27,7 @@ std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget&
   return options;
 }
 
-// Whether an override sets a size that the search decides.
+// Whether an override sets a key that the search decides.
 bool is_searched_key(const std::string& override_text) {
   const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
   return key == "train.micro_batch_sequences" || key == "train.recompute" ||
@@ -36,7 +36,7 @@ bool is_searched_key(const std::string& override_text) {
          });
 }
 
-// "train CONFIG section.key=value ...", quoted for a shell, without sizes that the search decides.
+// "train CONFIG section.key=value ...", quoted for a shell, without keys that the search decides.
 std::string train_words(const SearchedJob& job) {
   std::string text = "train " + shell_word(job.config_file);
   for (const std::string& word : job.overrides)

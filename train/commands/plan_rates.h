@@ -22,12 +22,12 @@ struct RateArguments {
 };
 
 /// The rates for the ranks of `target`, whose ranks_per_node must be set: the file's or the GPU's rates,
-/// overwritten by the values of the other options. nullopt without options. Throws CommandLineError for bad
-/// words, and Error(kInputData) for a bad file or a file from another kind of device.
+/// overwritten by the values of the other options. nullopt without options. Throws CommandLineError for a bad
+/// amount, and Error(kInputData) for a bad file, an unknown GPU or another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// Notes for the user: the job has another number of ranks a node, or of `threads` a rank, than the measured
-/// job; or an option has no effect.
+/// Notes for the user: the rates were measured with another number of ranks a node or, on CPUs, of `threads`
+/// a rank; or --between-nodes has no effect.
 std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

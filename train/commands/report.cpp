@@ -46,7 +46,7 @@ std::string owner_of(const fs::path& directory) {
   return owner == nullptr ? "" : owner->pw_name;
 }
 
-// Throws Error(kUsage) if `output` has no folder, or if it exists and does not begin with `expected`.
+// Throws Error(kUsage) if the folder of `output` is absent, or if `output` exists with another beginning.
 void check_output(Io& io, const fs::path& output, std::string_view expected, const std::string& option) {
   const fs::path folder = output.parent_path();
   if (!folder.empty() && !fs::is_directory(folder))

@@ -26,8 +26,8 @@ std::string splits_with_examples(const std::filesystem::path& directory);
 /// as the letter.
 std::string visible_tokens(const std::vector<int32_t>& ids, const Tokenizer& tokenizer);
 
-/// A line about an example: its number, `id` (may be empty), the tokens of each part and how many of them are
-/// cut, and the tokens in the loss.
+/// A line about an example: its number and piece, `id` (may be empty), the tokens of each part, turns, and
+/// how many of them are cut, and the tokens in the loss.
 std::string example_line(const ExampleView& view, std::string_view id);
 
 /// The text of an example. Tokens in the loss are between "[[" and "]]", or in bold green if `terminal` has
@@ -48,8 +48,8 @@ struct ShowArguments {
 /// split has no examples.
 void check_examples_to_show(const std::filesystem::path& directory, const ShowArguments& given);
 
-/// Prints examples to standard output, as training sees them; nothing if the split is empty. Throws
-/// Error(kInputData) if the data set is damaged or was not made with the tokenizer in `directory`.
+/// Prints examples to standard output, as training sees them; no text if the split is empty. Throws
+/// Error(kUsage) for a loss_on of other data, Error(kInputData) for damage or a tokenizer of other data.
 void show_examples(const std::filesystem::path& directory, const ShowArguments& given);
 
 }  // namespace ripstop

@@ -127,7 +127,7 @@ Tokenizer open_tokenizer(const TrainedModel& trained, const std::string& given) 
 }
 
 // Throws if the model was not trained with the tokenizer, because its ids would mean other words. Sets `note`
-// if that could not be checked.
+// if that could not be fully checked.
 Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, std::string& note) {
   Tokenizer tokenizer = open_tokenizer(trained, given);
   std::string remedy = "put the tokenizer of its data set there, or give it with --tokenizer";
@@ -266,7 +266,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::string note;
   const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
   print_notes(world.communicator(), {note}, own, trained, /*writes_texts=*/true);
-  // Rank 0 decides for all ranks, because only its node may have the files.
+  // Rank 0 decides for all ranks: perhaps only its node has the files.
   const bool asks = from_rank_0(world.communicator(), [&] {
     return given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });

@@ -34,15 +34,15 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Throws Error(kUsage) if the config file is from a copied or moved run, and Error(kInputData) if there is no
-// data set. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
+// Throws Error(kUsage) if the config file is from a copied or moved run, and Error(kInputData) if a data set
+// is absent and there is a hint. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
   // The file's run.directory may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_on_rank_0(world, [&] {
-    // Checks only that the data set is there: opening it later finds other errors.
+    // Refuses only what has a hint: opening the data sets finds other errors.
     for (const std::string& data : config.data.all())
       if (std::string hint = hint_for_absent_set(config.data, data); !hint.empty())
         throw Error(ExitCode::kInputData, fmt::format("{}: there is no such data set", data),
