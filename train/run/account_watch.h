@@ -10,7 +10,7 @@ namespace ripstop {
 /// The last account in a log; nullopt if it has none.
 std::optional<RunAccount> last_account(const MetricsLog& log);
 
-/// Keeps the account of a run. Each rank reads its share of the counters; rank 0 adds them up.
+/// Keeps the account of a run. Each rank reads its share of the counters, and rank 0 has the account.
 class AccountWatch {
  public:
   /// Begins to count. `world` must outlive this object. Collective.
@@ -39,10 +39,10 @@ class AccountWatch {
   EnergyMeter meter_;
   double nodes_ = 0;
   Energy joules_;                         ///< energy of all ranks in this start, by the last gather()
-  double seconds_ = 0;                    ///< time from the construction to that gather(), on rank 0
+  double seconds_ = 0;                    ///< rank 0's time from the construction to that gather()
   int64_t steps_ = 0, window_steps_ = 1;  ///< steps since the last gather(), and from it to the next
   bool is_read_ = false;
-  std::optional<RunAccount> before_;  ///< account of the starts before this one
+  std::optional<RunAccount> before_;  ///< account of earlier starts; nullopt: lost
   int64_t first_tokens_ = 0;          ///< tokens of the checkpoint with which run.continue_from began the run
 };
 

@@ -34,12 +34,12 @@ std::filesystem::path continued_checkpoint(const RunConfig& config, Communicator
   return from_rank_0(world, [&] { return find_continued(posix_io(), config).string(); });
 }
 
-// Throws if ranks have decided differently, because they would hang in different collectives. Collective.
+// Throws if ranks differ in decisions or data, because they would hang in different collectives. Collective.
 void require_equal_decisions(const DecidedRun& run) {
   Communicator& world = run.ranks->world();
   const std::string where = run.host();
   const ShardingOptions& sharding = run.step.sharding;
-  // "auto" depends on the processor's bfloat16 arithmetic, which may differ between nodes.
+  // All of this may depend on the processor's bfloat16 arithmetic, in which nodes may differ.
   require_equal(
       world, ExitCode::kResources, "micro-batch",
       fmt::format("{} sequences in {}, recompute {}, {} rows of logits at once", sharding.sequence_count,

@@ -16,16 +16,16 @@ namespace ripstop {
 
 inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
-/// The config with every "auto" decided, and all inputs of the decisions, before the run allocates memory.
+/// The config with every "auto" decided, and all inputs of the decisions.
 struct DecidedRun : ResolvedRun {
-  RunConfig config;                       ///< also has the end tokens of the pretrained model
+  RunConfig config;                       ///< with the pretrained model's end tokens, if it had none
   Tokenizer tokenizer;                    ///< the first data set's
   std::vector<TokenDataset> datasets;     ///< the training sets
   std::vector<ValidationSet> validation;  ///< one for each data set
   Device device;
   RunTarget target;
   std::optional<PretrainedOrigin> pretrained;
-  std::filesystem::path continued;  ///< find_continued() on rank 0
+  std::filesystem::path continued;  ///< rank 0's find_continued(); empty: none
   LibraryMemory library_memory;
   std::unique_ptr<DeviceMesh> ranks;
 
@@ -37,7 +37,7 @@ struct DecidedRun : ResolvedRun {
 
 /// Opens the data sets, chooses the device, resolves `config`, and makes the mesh. `world` must outlive the
 /// result. Throws Error: kUsage for the config, kInputData for data set or pretrained model, kResources for
-/// mesh, memory, or ranks that decide differently. Collective.
+/// mesh, memory, or ranks that decide differently, kStorage for a damaged checkpoint. Collective.
 DecidedRun decide_run(const RunConfig& config, MpiWorld& world, StartTimes& times);
 
 }  // namespace ripstop

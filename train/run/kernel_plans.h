@@ -25,8 +25,8 @@ struct KernelPlans {
   double seconds = 0;
 };
 
-/// Makes the attention plans of `model` for the document sizes in `trained` and `evaluated`, most frequent
-/// sizes first, for about a minute at most. Does nothing on devices that need no plans.
+/// Makes the attention plans of `model` for the document sizes in `trained`, then in `evaluated`, of each the
+/// most frequent first, for about a minute at most. Does nothing on devices that need no plans.
 inline KernelPlans prepare_kernels(const ShardedTransformer& model, const DocumentCounts& trained,
                                    const DocumentCounts& evaluated) {
   // About the time that the first steps would lose if they made these plans.

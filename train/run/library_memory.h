@@ -15,7 +15,7 @@ struct GpuRoom {
 };
 
 /// The reason why the run does not fit; nullopt if it fits. Assumes that the run has allocated nothing, and
-/// libraries may use all of their reserve.
+/// that libraries will use all of their reserve.
 std::optional<std::string> lack_of_room(const GpuRoom& room);
 
 /// A warning if libraries use more than their reserve; else nullopt. Assumes `run_bytes` are allocated.

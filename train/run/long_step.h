@@ -31,9 +31,9 @@ class LongStep {
     begin_ = Clock::now();
     next_vote_ = between_votes_;
   }
-  /// Call it after `done` of the step's `total` micro-batches. True if a stop was requested on any rank and
-  /// the rest would take longer than most_seconds. `wait_for_device` waits for all queued work. Collective:
-  /// the votes travel in host memory, beside the messages of the mesh.
+  /// Call it after `done` of the step's `total` micro-batches. True when a vote ends, if any rank voted to
+  /// stop and the rest would take longer than most_seconds. `wait_for_device` waits for all queued work.
+  /// Collective: the votes travel in host memory, beside the messages of the mesh.
   bool gives_up(int64_t done, int64_t total, FunctionRef<bool()> stop_requested,
                 FunctionRef<void()> wait_for_device) {
     const int64_t lag = micro_batches_of_vote(stages_);
@@ -59,7 +59,7 @@ class LongStep {
   bool end_vote(int64_t done, int64_t total) {
     vote_.wait();
     const bool stops = std::ranges::min(votes_) < 0;
-    // The first micro-batch goes through the whole pipeline, so it takes as long as P micro-batches.
+    // The first micro-batch goes through the whole pipeline, so it takes as long as stages_ later ones.
     const auto seconds_each = std::abs(votes_[0]) / static_cast<double>(*voted_after_ + stages_ - 1);
     const auto seconds_of = [&](int64_t micro_batches) {
       return seconds_each * static_cast<double>(micro_batches);

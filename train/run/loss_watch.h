@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// Finds jumps and stalls of the loss, and growth of the gradient norm. Depends on the numbers of the steps
 /// alone: equal numbers give equal notes. Tells each event once, and prefers a late note to a false one.
-/// Skips numbers that are not finite. Allocates for notes only.
+/// Skips numbers that are not finite, and norms of 0. Allocates for notes only.
 class LossWatch {
  public:
   using Tell = FunctionRef<void(const std::string& note)>;
@@ -19,12 +19,12 @@ class LossWatch {
   ///
   /// - Jump: in three steps in a row the loss is above the mean of the last 64 normal losses by six standard
   ///   deviations and by a fifth of that mean. Another jump can be told once the loss came back, or stayed
-  ///   above for 64 steps.
-  /// - Stall: of the losses so far, at least 512, in four quarters, the mean does not fall from the second
-  ///   quarter to the third, nor to the fourth. Noise must not hide a slow fall: the standard error of a
-  ///   quarter's mean, by differences of neighbouring blocks, is at most 0.002 of the second mean, or a
-  ///   quarter of the rise. Checked each time that the losses have grown by an eighth to a quarter. Another
-  ///   stall can be told once the fourth mean was a hundredth below the second mean of this stall.
+  ///   above for 64 steps and 64 later losses have made a new mean.
+  /// - Stall: of the losses so far, at least 512, in four quarters, the mean falls neither from the second to
+  ///   the third nor from there to the fourth. Noise must not hide a slow fall: the standard error of a
+  ///   quarter's mean is at most 0.002 of the second mean, or a quarter of the rise. Checked each time that
+  ///   there are an eighth to a quarter more losses. Another stall can be told once the fourth mean was a
+  ///   hundredth below the second mean of this stall.
   /// - Growth: the geometric mean of the norm over 64 steps has grown at least six times in a row, and has
   ///   doubled meanwhile. Another growth can be told after a mean that has not grown.
   void add(int64_t step, double loss, double gradient_norm, Tell tell);
@@ -37,7 +37,7 @@ class LossWatch {
   void look_for_growth(int64_t step, double norm, Tell tell);
 
   std::array<double, kWindow> window_ = {};  ///< the last normal losses; a ring
-  size_t known_ = 0;                         ///< losses that window_ has ever got
+  size_t known_ = 0;                         ///< losses put into window_ since the last new level
   size_t above_ = 0;                         ///< losses in a row above the limit
   int64_t jumped_at_ = 0;                    ///< step of the first loss counted in above_
 

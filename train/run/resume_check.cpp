@@ -17,7 +17,7 @@
 namespace ripstop {
 namespace {
 
-// The config of `checkpoint`. If the checkpoint is of the run in `own`, with the changes that later starts
+// The config of `checkpoint`; if the checkpoint is of the run in `own`, with the changes that later starts
 // accepted (Takeovers).
 RunConfig stored_config(const Checkpoint& checkpoint, const std::filesystem::path& own) {
   const CheckpointState& state = checkpoint.manifest.state;
@@ -117,7 +117,7 @@ std::string changed_text(const Words& gone, const Words& added) {
   throw Error(ExitCode::kUsage, changed_text(gone, added), hint);
 }
 
-// Refuses data sets that are not the sets of `saved` in their order. `then`: [data] of the saved config.
+// Refuses other data, validation sets or tokenizers than those of `saved`. `then`: [data] of its config.
 void check_data(const CheckpointState& saved, const DataSection& then, const ResumingRun& run) {
   const Words began = words_of(saved.data_content_hash), names = then.all();
   const size_t places = saved.cursor.sets.size();
@@ -187,7 +187,7 @@ ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const Resuming
                             .mesh = checkpoint.manifest.mesh,
                             .differences = {},
                             .allow_changes = run.allow_changes || run.continues};
-  // Other data sets explain other data.weights, and another config explains another order of the data.
+  // Causes come first: other data sets explain other data.weights, another config another order of data.
   if (data) check_data(state, saved.config.data, run);
   const bool same_order = data && (state.pack_plan_hash.empty() || state.pack_plan_hash == data->plan_hash);
   if (same_order) count_run(*data, run.datasets, run.config, state);

@@ -11,8 +11,8 @@ namespace ripstop {
 
 /// A checkpoint that a run may resume from.
 struct ResumableCheckpoint {
-  RunConfig config;                           ///< config of the run that saved the checkpoint
-  MeshSizes mesh;                             ///< mesh of the run that saved the checkpoint
+  RunConfig config;                           ///< the checkpoint's config, with later changes (Takeovers)
+  MeshSizes mesh;                             ///< mesh that saved the checkpoint
   std::vector<ConfigDifference> differences;  ///< how the run's config differs from `config`, all allowed
   int64_t steps = 0;                          ///< steps of the whole run with `config`; 0: not counted
   bool allow_changes = false;                 ///< --allow-changes or run.continue_from is given
@@ -32,13 +32,14 @@ struct ResumingRun {
   bool continues = false;       ///< `checkpoint` is that of run.continue_from
 };
 
-/// Throws an Error if the run cannot go on with `checkpoint`. kUsage: other data sets than the manifest's, or
-/// in another order; then differences of config and model that are not allowed, as old -> new, where the old
-/// config is the manifest's with the changes of later starts (Takeovers); fewer steps than are done; and
-/// check_decay(). kStorage: a stored config that this version cannot read, or another order of sequences.
+/// Throws an Error if the run cannot go on with `checkpoint`. kUsage: an imported model; other or reordered
+/// data sets, other validation sets or another tokenizer than the manifest's; then differences from
+/// ResumableCheckpoint::config or the model that are not allowed, as old -> new; too few steps; and, unless
+/// changes are allowed, check_decay(). kStorage: a stored config that this version cannot read, a manifest
+/// that contradicts itself, or another order of sequences.
 ///
-/// `data`: the counts of run.datasets, or null. If the order of sequences is the checkpoint's, count_run()
-/// counts `data` from `checkpoint` on, even if the config is then refused.
+/// `data`: the counts of run.datasets; null: data is not compared. If the order of sequences is the same,
+/// count_run() counts `data` from `checkpoint` on, even if the config is then refused.
 ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const ResumingRun& run, TrainingData* data);
 
 /// Notes for people: one for each difference, one if another mesh or micro-batch rounds differently, and one
@@ -46,8 +47,7 @@ ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const Resuming
 std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const MeshSizes& mesh, int64_t step);
 
 /// With schedule.kind = "wsd", throws Error(kUsage) if `checkpoint` lies in the decay of a run that had
-/// `old_steps` steps and has `steps` now, so that its last rates would be other ones now. The hint has the
-/// words that begin a new run instead.
+/// `old_steps` steps and has `steps` now. The hint has the words that begin a new run instead.
 void check_decay(const Checkpoint& checkpoint, const RunConfig& config, int64_t old_steps, int64_t steps);
 
 /// A note if the learning rate jumps after `step`, because the run had `old_config` and `old_steps` steps and

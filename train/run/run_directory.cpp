@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostConfigBytes = int64_t{1} << 20;
 constexpr const char* kCheckpoints = "checkpoints";
 
-// The longest wait for the lock, as a share of the deadline of saves. Less than 1, so that this rank, which
-// knows the reason, reports before the other ranks.
+// The longest wait for the file system, as a share of the deadline of saves. Less than 1, so that this rank,
+// which knows the reason, reports before the other ranks.
 constexpr double kShareOfDeadline = 0.9;
 
 bool is_folder(const fs::path& path) {
@@ -29,7 +29,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The directory whose LOCK covers the target of the link `run`/checkpoints; nullopt without a link.
+// The directory whose LOCK covers the target of the link `run`/checkpoints; nullopt: no link to a folder.
 std::optional<fs::path> owner_of_linked_folder(Io& io, const fs::path& run) {
   std::error_code error;
   const fs::path own = fs::weakly_canonical(run, error) / kCheckpoints;
@@ -109,7 +109,7 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
-    // A start after the last one in the log died before it wrote config.toml: its changes are added here.
+    // A start that the log lacks died before it wrote config.toml, so its changes are added here.
     const fs::path metrics = path_ / "metrics.jsonl";
     int64_t logged = 0;  // the last takeover in the log
     if (path_exists(io, metrics))

@@ -16,23 +16,23 @@
 namespace ripstop {
 
 /// The directory of a live run: the lock, config.toml, the tokenizer's files, prompt_template.txt,
-/// metrics.jsonl and, with log.tensorboard, an EventFile for each start. On rank 0 only.
+/// metrics.jsonl, the checkpoints' folder and, with log.tensorboard, an EventFile a start. On rank 0 only.
 class RunDirectory {
  public:
   /// Makes the directory if it is absent, and takes the lock. Allowed differences between `config` and the
   /// directory's config.toml become notes; `allow_changes`: as in accept_differences. Throws Error: kUsage
-  /// for other differences, listing old -> new; kStorage if the directory cannot be written or another run
-  /// owns it; kRequeue like RunLock; and the errors of check_can_hold_run.
+  /// for other differences, listing old -> new, or another tokenizer; kStorage if the directory cannot be
+  /// read or written; the errors of RunLock and of check_can_hold_run.
   RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tokenizer,
                const std::string& prompt_template, const RunLockWait& wait = {}, bool allow_changes = false);
 
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
-  /// Notes for people: changes of the config, locks taken over, a damaged or lost metrics.jsonl.
+  /// Notes for people: changes of the config, locks taken over, damaged or lost files.
   const std::vector<std::string>& notes() const { return notes_; }
 
   /// Makes the folder of checkpoints. If `checkpoints` is a link to a folder outside of the run, first takes
   /// a lock, because two runs must not write into that folder: the LOCK of the run that owns the folder, else
-  /// a LOCK in the folder. Throws Error(kStorage) if another live run has that lock.
+  /// a LOCK in the folder. Throws Error(kStorage), and like RunLock.
   void prepare_checkpoints();
   /// The step of the newest checkpoint that prepare_checkpoints found; 0 if it found no checkpoint.
   /// Unreadable checkpoints count, because a start from an older step would supersede them.
@@ -61,8 +61,8 @@ class RunDirectory {
   /// destroyed.
   bool ends_within(std::chrono::milliseconds most);
   /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has
-  /// recorded a later takeover. A file system that does not answer delays the call for less than the deadline
-  /// of saves.
+  /// recorded a later takeover, and records this start's again if it is lost. Waits for a late heartbeat for
+  /// less than the deadline of saves.
   void check_still_owned() const;
 
  private:

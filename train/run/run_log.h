@@ -32,13 +32,13 @@ class RunLog {
   /// Writes a line for people and a `warning` event.
   void warn(const std::string& text);
   /// Writes an event. A line that the disk refuses waits in memory. Throws Error(kStorage) if too many lines
-  /// wait.
+  /// wait, and like tell().
   void write(const MetricsEvent& event);
   /// Tells people about lines that wait in memory because they cannot be written, and about a replaced log.
   /// Throws Error(kStorage) if another process owns the run. write() calls it; call it also in a long step.
   void tell();
   /// Syncs all lines to the disk. Call it before a save, because a run that resumes from the checkpoint does
-  /// not write the lines of earlier steps again. If lines still cannot be written, warns and returns.
+  /// not write the lines of earlier steps again. Only warns of lines that still cannot be written.
   void sync();
 
  private:

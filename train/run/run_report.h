@@ -16,9 +16,9 @@ namespace ripstop {
 /// The parts of a start in a line: "started in 1.92 s: program 0.10, MPI 0.41, data 0.20, ...".
 std::string startup_text(const StartupSeconds& seconds);
 
-/// Lines on what changed since the last start in `log`: nodes, mesh, micro-batch and recomputation, with
-/// the cost in idle ranks, memory and traffic, and the expected speed if the tensor axis has not changed.
-/// The last line tells what stayed the same. Empty if nothing changed, or if there is no start.
+/// Lines on what changed since the last start in `log`: nodes, mesh, stages, micro-batch, recomputation and
+/// units, with idle share, memory and traffic, and the expected speed if the tensor axis has not changed. The
+/// last line tells what stayed the same. Empty if nothing changed, or if there is no start.
 std::vector<std::string> lines_since(const MetricsLog& log, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 

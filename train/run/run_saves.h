@@ -38,8 +38,8 @@ class RunSaves {
 
   /// Saves `state`. Collective, like save_now, finish, await and after_step.
   void save(const CheckpointState& state, bool in_background);
-  /// Saves `state` at the end of the run, and tries again after a failure. `keep`: SavePolicy::keep. `stops`:
-  /// a stop request ends the run.
+  /// Returns once `state` is saved; tries again after a failure, until the third throws. `keep`:
+  /// SavePolicy::keep. `stops`: a stop request ends the run.
   void save_now(const CheckpointState& state, int64_t keep, bool stops);
   /// Commits the save under way, if any.
   void finish() {
@@ -104,7 +104,7 @@ class RunSaves {
   bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
   std::optional<BestSoFar> committed_best_;  ///< best score at the last commit
-  int64_t failures_ = 0;                     ///< steps in a row whose save failed, and tries of the last save
+  int64_t failures_ = 0;                     ///< failed saves in a row; of a step one, in save_now() each try
   int64_t failed_step_ = -1;                 ///< the last step counted in failures_; -1: every failure counts
   double wait_seconds_ = 0, alone_seconds_ = 0;
 };

@@ -104,7 +104,7 @@ void take_slow_ranks(std::span<const HostsEvent> windows, int64_t since, RunStat
   add_note(status, some_of(status.were_slow, kShown));
 }
 
-// The sizes of the files that can be seen; 0 for others.
+// The sum of the sizes of the regular files, as far as they can be read.
 int64_t bytes_below(const fs::path& directory) {
   int64_t bytes = 0;
   std::error_code error;

@@ -42,7 +42,7 @@ struct RunStatus {
   std::optional<double> deadline;  ///< end of the job in seconds since 1970, if known; only while running
   std::optional<double> stops_at;  ///< time of the stop, estimated from the log; only while running
   std::optional<RunAccount> account;           ///< the last in the log
-  std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt if its time is in the future
+  std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt: absent, or in the future
 };
 
 /// Reads the state only from the run's files, without MPI or the run's process. Reads head and tail of a

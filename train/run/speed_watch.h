@@ -20,7 +20,7 @@ struct RankWork {
   double share = 1;  ///< `flops` as a share of what the rank would compute if it had all layers and the head
 };
 
-/// FLOP of a stage of a pipeline, and of all stages for the same tokens. Without a pipeline these are equal.
+/// FLOP of a rank's stages, and of all stages for the same tokens. Without a pipeline these are equal.
 struct StageFlops {
   double own = 0, all = 0;
   StageFlops& operator+=(const StageFlops& other) {
@@ -51,8 +51,8 @@ StageFlops batch_flops(const ModelConfig& model, const PackedBatch& batch, std::
 /// of few layers makes no other rank look slow. 1 for a rank that computed nothing. Pure.
 std::vector<double> relative_speeds(std::span<const RankWork> window);
 
-/// Decides which ranks are slow: a rank becomes slow after three slow windows in a row, and normal after
-/// three normal windows in a row. Pure.
+/// Decides which ranks are slow: a rank becomes slow after three windows in a row with a speed below
+/// kSlowShare, and normal after three in a row without.
 class SlowWindows {
  public:
   static constexpr int kWindows = 3;  ///< windows in a row that change the state of a rank
@@ -81,12 +81,12 @@ struct SpeedWindow {
 class SpeedWatch {
  public:
   static constexpr int64_t kSteps = 5, kMostSteps = 1000;  ///< limits of the steps in a window
-  static constexpr double kWindowSeconds = 0.5;            ///< the time that a window should take
+  static constexpr double kWindowSeconds = 0.5;            ///< the least time that a window should take
 
   /// `world` is in mesh order and must outlive this object.
   explicit SpeedWatch(Communicator& world) : world_(world) {}
 
-  /// Adds a step of this rank. Returns the window that this step ends; else nullopt. Collective.
+  /// Adds a step of this rank. Returns the window that it ends, if any; with one rank none. Collective.
   std::optional<SpeedWindow> add(const RankWork& step);
 
  private:

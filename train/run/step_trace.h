@@ -36,7 +36,7 @@ class StepTrace {
   void begin(int64_t step, RangeRecorder::Time at);
   void end(RangeRecorder::Time at);
 
-  /// Null without run.profile_steps.
+  /// The recorder; null without run.profile_steps.
   RangeRecorder* recorder() { return steps_.last > 0 ? &recorder_ : nullptr; }
 
  private:

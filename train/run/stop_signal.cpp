@@ -70,7 +70,7 @@ void remember(int signal) {
   if (now_ms() - before < kOneRequestMs) return;
   answer_interrupt(kSecondText);
   if (answer_to_interrupt == kSilent) {
-    // Begins a new line for the prompt, because a live line may be on the terminal.
+    // Begins a new line for the shell, because a live line may be on the terminal.
     [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, "\n", 1);
   }
   if (second_interrupt_requeues != 0) _exit(static_cast<int>(ExitCode::kRequeue));

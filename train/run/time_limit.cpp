@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kSlurmEnd = "SLURM_JOB_END_TIME";
 constexpr const char* kOwnDeadline = "RIPSTOP_DEADLINE";
-// A deadline later than this means no limit: Slurm then gives a year, or its largest number.
+// A deadline further away than this means no limit: Slurm then gives a year, or its largest number.
 constexpr double kNoLimitSeconds = 300.0 * 86400;
 
 // `squeue` answers "N/A" for a job without an end, and "NONE" for a job without a limit, which gets a

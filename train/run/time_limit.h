@@ -14,9 +14,9 @@ struct Deadline {
 };
 
 /// The end of this process's job: the earlier of Slurm's end (SLURM_JOB_END_TIME, else the answer of `squeue`
-/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known or the job has no
-/// limit. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a deadline
-/// is ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
+/// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known or within the
+/// next 300 days. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a
+/// deadline is ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until

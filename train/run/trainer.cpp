@@ -97,7 +97,7 @@ ExitCode Trainer::train() {
   return code;
 }
 
-// Training goes on during the save if steps are left and checkpoint.asynchronous is set.
+// Saves in the background if training goes on afterwards and checkpoint.asynchronous is set.
 void Trainer::save() {
   saves_->save(state_, /*in_background=*/run_.config.checkpoint.asynchronous && state_.step < steps_ &&
                            !has_stopped_improving());
@@ -358,7 +358,7 @@ const char* Trainer::end_reason(ExitCode code) const {
   return ends_early() ? EndReason::kNoImprovement : EndReason::kSteps;
 }
 
-// Writes the `end` event once. If the write throws, the next call writes an event with that call's code.
+// Writes the `end` event once. If the write throws, the next call writes it, with its own code.
 void Trainer::write_end(ExitCode code) {
   MetricsFile& metrics = directory_->metrics();
   if (!end_is_logged_)
@@ -404,9 +404,9 @@ void Trainer::say_end(ExitCode code) {
                                                 : fmt::format("after step {}", state_.step)));
 }
 
-// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice, and
-// with the code kStorage if lines of the log are lost. Waits for storage that does not answer, unless a rank
-// is lost.
+// Writes the `end` event, while the lock is still held. Returns `error` with the step and with advice. Unless
+// a rank is lost, waits for storage that does not answer, and makes the code kStorage if lines of the log are
+// lost.
 Error Trainer::end_failed(const Error& error) {
   ExitCode code = error.code();
   std::string what = error.what(), hint = error.hint();

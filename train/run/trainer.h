@@ -50,13 +50,13 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Takes the run directory, and resumes from its newest whole checkpoint, or begins with random weights or
-  /// model.pretrained. Trains to the last step, or until train.stop_after_validations validations brought no
-  /// improvement, and returns kOk.
+  /// Takes the run directory, and resumes from its newest whole checkpoint, or begins with run.continue_from,
+  /// model.pretrained or random weights. Trains to the last step, or until train.stop_after_validations
+  /// validations brought no improvement, and returns kOk.
   ///
   /// After a stop request on any rank, or shortly before TrainerOptions::deadline, saves after the current
-  /// step and returns kRequeue. A validation, or a step that would take another minute, is given up and
-  /// repeated when the run goes on. A stop before the first step writes no step.
+  /// step and, unless it is the last, returns kRequeue. A validation, or a step that would take another
+  /// minute, is given up and made again later. A stop during the start saves nothing.
   ///
   /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
   /// Throws kCommunication if three restarts of a Slurm job committed no new step.
@@ -66,7 +66,7 @@ class Trainer {
   /// last step. Before kNumerics, saves the weights after the last update.
   ExitCode run();
 
-  /// Call it after run() has thrown. Returns false if the thread of a save or of the lock does not end within
+  /// Call it after run() has thrown. Returns false if the thread of a save, lock or log does not end within
   /// seconds, because storage does not answer. Then end the process by _exit: the destructor would wait.
   bool can_be_destroyed();
 
@@ -83,7 +83,7 @@ class Trainer {
     std::vector<std::string> notes, warnings, resume_notes;
     std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
     std::vector<ConfigDifference> changes;         ///< StartEvent::changes
-    std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU
+    std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU, unless the run is done
     MetricsLog log;                                ///< log of earlier starts, cut (read_log_ends); on rank 0
   };
   struct StepWork {
@@ -193,7 +193,7 @@ class Trainer {
   CheckpointState updated_;  ///< if skips_ > 0: the state before the first failed step
   bool was_done_ = false;    ///< this start found nothing to do
   /// Whether this start begins the run with the checkpoint of another run. It first saves a copy, so that
-  /// the run does not need the other run.
+  /// it needs the other run no more.
   bool continues_ = false;
   bool has_no_progress_ = false;  ///< the run ends: restarts made no progress; on rank 0
   bool end_is_logged_ = false;

@@ -58,7 +58,7 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // The peak is measured before the step allocates memory, because measuring takes memory outside the plan.
+  // Measures the peak FLOP/s before the step allocates memory, because that takes memory outside the plan.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(
@@ -98,9 +98,8 @@ bool Trainer::agree_to_stop() {
   return any_rank(mesh_.world(), stop_requested(0));
 }
 
-// Ends a run that was stopped before its first step. In a Slurm job this start counts as a takeover;
-// otherwise a job too short for the start would restart without end. Outside a job nothing is written.
-// Collective.
+// Ends a run that was stopped before its first step. In a Slurm job, or if the directory is open, this start
+// counts as a takeover; otherwise a job too short for the start would restart without end. Collective.
 void Trainer::end_start() {
   do_on_rank_0(mesh_.world(), [&] {
     if (directory_ || !Takeovers::is_in_job()) return;

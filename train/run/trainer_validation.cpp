@@ -144,7 +144,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
   for (size_t set = 0; set < scores.sets.size(); ++set)
     log_.say(fmt::format("  {}  {}", run_.config.data.directories[set], set_text(scores.sets[set])));
   compare_with_start(event);
-  // With stop_after_validations, the line above counts the validations without an improvement.
+  // With stop_after_validations, the validation's line counts those without an improvement.
   if (most == 0 && state_.validations_since_best == kValidationsToTell && state_.best)
     log_.warn(fmt::format("the validation has not improved since step {}: {} {:.4f}", state_.best->step,
                           state_.best->metric, state_.best->value));

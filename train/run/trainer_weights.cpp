@@ -55,7 +55,7 @@ Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& note
   return first;
 }
 
-// Sets the trained weights of a run that begins; its moments stay zero. Returns the source, for people.
+// Sets the trained weights of a new run; moments stay zero. Returns the model read, for people, or "".
 std::string Trainer::set_first_weights(const FirstWeights& first) {
   ShardedTransformer& model = step_->model();
   const auto seed = static_cast<uint64_t>(run_.config.run.seed);
@@ -98,7 +98,7 @@ std::string Trainer::set_first_weights(const FirstWeights& first) {
 std::optional<std::string> Trainer::read_base(FirstWeights first,
                                               const std::optional<ResumableCheckpoint>& resumed) {
   if (resumed) {
-    // Finds the base of the checkpoint, because another start may have saved it since `first` was opened.
+    // Another start may have saved this checkpoint, with another base, since `first` was opened.
     first = {};
     do_and_agree(mesh_.world(), [&] {
       first.model.emplace(find_base(

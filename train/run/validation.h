@@ -23,9 +23,9 @@ namespace ripstop {
 struct ValidationScores {
   double loss = 0;  ///< mean over all targets; with data.weights, weighted mean over the data sets
   int64_t target_count = 0;
-  std::optional<RougeScores> rouge;  ///< means over summaries, or over sets with data.weights; nullopt: none
+  std::optional<RougeScores> rouge;  ///< means over summaries, weighted as `loss`; nullopt: none written
   std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
-  /// The scores of each of several data sets.
+  /// The scores of each data set; empty if there is only one.
   std::vector<SetScores> sets = {};
 };
 
@@ -35,8 +35,8 @@ using ReportPart = FunctionRef<void(std::string_view part, int64_t done, int64_t
 struct ValidationSet {
   static constexpr const char* kNone = "none";  ///< content_hash() without a set
 
-  /// The set; nullopt without a validation: the config asks for none, the set has no examples, or cuts leave
-  /// no example a target.
+  /// The set; nullopt without a validation: the config asks for none, the file is missing or has no examples,
+  /// or cuts leave no example a target.
   std::optional<TokenDataset> dataset = {};
   std::filesystem::path file = {};  ///< validation.h5; empty if the config asks for no validation
   bool has_examples = false;
@@ -52,10 +52,10 @@ struct ValidationSet {
 bool any_set(const std::vector<ValidationSet>& sets);
 
 /// Opens validation.h5 of each data set. `tokenizer`: the first set's. Throws Error(kInputData) if a set was
-/// made with another tokenizer, and Error(kUsage) if summaries are to be scored and no set has summaries.
+/// made with another tokenizer, and Error(kUsage) if summaries are to be scored and no set of a weight above
+/// 0 has summaries, or a set's prompts leave no room for them.
 ///
-/// generation.validate_examples are divided by the weights among the sets with summaries; the first of them
-/// takes what is left over.
+/// Each set with summaries gets a share of generation.validate_examples by weight, the first also the rest.
 std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const ResolvedRun& run,
                                                 const Tokenizer& tokenizer);
 
@@ -77,8 +77,7 @@ class Validation {
 
   bool any() const { return any_set(sets_); }
 
-  /// Counts the document sizes of the batches whose loss measure() computes, for prepare_kernels. Requires
-  /// any().
+  /// Counts, for prepare_kernels, the document sizes of the first kStepsLookedAt batches of each set.
   std::map<DocumentSizes, int64_t> documents() const;
 
   /// Validates once. `ledger` counts the memory for generation. Calls `stop_requested` and `report` between
@@ -86,7 +85,7 @@ class Validation {
   /// Requires any(). Collective.
   std::optional<ValidationScores> measure(TrainingStep& step, MemoryLedger& ledger,
                                           FunctionRef<bool()> stop_requested, ReportPart report);
-  /// Whether measure() has computed losses, and whether it has written summaries.
+  /// Whether measure() has begun to compute losses, and to write summaries.
   bool has_evaluated() const { return has_evaluated_; }
   bool has_summarized() const { return has_summarized_; }
 
