@@ -34,11 +34,11 @@ struct Chart {
   std::string set = {};             ///< if given, draws losses of the data set that has this name
 };
 
-/// The numbers of `series` in a column of `run`; if `chart.set` names a data set, the numbers of that set.
+/// The numbers of `series` in a column of `run`; if `chart.set` names a data set, that set's losses.
 const Extent& numbers_of(const Chart& chart, const RunRecord& run, const Column& column, Series series);
 
 /// An SVG with lines in the colors "c0", "c1" and so on of the page's style, one for each run; "" if no run
-/// has a number. Restarts and losses that are not finite are marked. `wide`: for the page's whole width.
+/// has a number. Marks restarts and RunRecord::diverged. `wide`: for the page's whole width.
 std::string draw(const Chart& chart, std::span<const RunRecord> runs, Abscissa abscissa, bool wide);
 
 /// The number of steps over which a smoothed line of `run` takes the mean.

@@ -20,7 +20,7 @@ enum class Series : uint8_t {
   kNorm,
   kSpeed,
   kUtilization,
-  kExposed,  ///< exposed communication of the first axis (exposed()); the values up to kMemory are other axes
+  kExposed,  ///< exposed communication of the first axis; that of the other axes follows (exposed())
   kMemory = kExposed + kMeshAxes.size(),
 };
 /// Exposed communication of `axis` as a share of the step.
@@ -35,7 +35,7 @@ struct Extent {
   double most = -least;
   double sum = 0;
   int64_t count = 0;       ///< number of finite numbers; `least`, `most` and `sum` are over these
-  int64_t not_finite = 0;  ///< NaN and infinities
+  int64_t not_finite = 0;  ///< NaN and numbers beyond 1e300
 
   void add(double value);
   void add(const Extent& other);

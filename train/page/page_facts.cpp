@@ -48,7 +48,7 @@ bool is_worse_now(const RunRecord& run) {
 }
 
 // "What is trained: adapters of 1.2M weights beside the frozen 6.7G of models/llama2, on 204045 documents
-// with summaries of data/xsum." Empty without a start or a config.
+// with summaries of data/xsum." Empty without a config or a start that has `parameters`.
 std::string trained_text(const RunRecord& run) {
   if (!run.last_start || !run.config || run.last_start->parameters == 0) return "";
   const StartEvent& start = *run.last_start;
@@ -111,7 +111,7 @@ std::string sentences(const RunRecord& run) {
   return text;
 }
 
-// The runs with the lowest validation loss, in a sentence; "" unless several runs have one.
+// A sentence on the runs with the lowest validation loss, or on data that differ; "" unless two have one.
 std::string winner(Runs runs) {
   std::string names, data;
   double best = std::numeric_limits<double>::infinity();
@@ -156,7 +156,7 @@ std::vector<Purpose> purposes(const TimeUse& time) {
   return all;
 }
 
-// A color of the page's style that no run has.
+// The page's color of a purpose.
 std::string shade(size_t purpose) {
   return fmt::format("var(--p{})", purpose);
 }
@@ -210,7 +210,7 @@ auto of_checkpoint(auto&& text) {
   };
 }
 
-// "planned / measured", with "-" for the second if the run has not ended.
+// "planned / measured", with "-" for the second if the run has not ended; "" if both are 0.
 std::string planned_measured(int64_t planned, std::optional<int64_t> measured) {
   if (planned == 0 && measured.value_or(0) == 0) return "";
   return bytes_text(planned) + " / " + (measured ? bytes_text(*measured) : "-");

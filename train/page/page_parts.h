@@ -55,7 +55,7 @@ std::string overview(std::span<const RunRecord> runs);
 std::string scores(std::span<const RunRecord> runs);
 /// Documents and references with the summaries of each run.
 std::string texts(std::span<const RunRecord> runs, const PageOptions& options);
-/// Keys whose values differ between the configs.
+/// Keys whose values differ between the configs, but for run.directory.
 std::string config_differences(std::span<const RunRecord> runs);
 /// Where the time went, by purpose and by host.
 std::string time_use(std::span<const RunRecord> runs);

@@ -209,7 +209,7 @@ void try_to(RunRecord& run, auto&& read) {
   }
 }
 
-// Takes the predictions of the last evaluation that has some, from the test split if possible.
+// Reads all evaluations, and the predictions of the last that has some, of the test split if possible.
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
   for (const Io::Entry& entry : list_directory(io, directory))
     try_to(run, [&] {

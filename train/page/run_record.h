@@ -55,7 +55,7 @@ struct EvaluationRecord {
   int64_t step = 0, examples = 0;
   double loss = kUnknown;
   std::array<double, 3> rouge = {kUnknown, kUnknown, kUnknown};
-  std::optional<std::array<Interval, 3>> intervals;  ///< 95 %; nullopt without scores.jsonl
+  std::optional<std::array<Interval, 3>> intervals;  ///< 95 %; nullopt unless scores.jsonl has all examples
   double at_limit = kUnknown, empty = kUnknown, repeats = kUnknown, copies = kUnknown;  ///< shares
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 };
@@ -68,7 +68,7 @@ struct RunRecord {
   std::string state;               ///< RunStatus::state
   std::vector<std::string> notes;  ///< for people: what could not be read
   std::optional<RunConfig> config;
-  std::vector<std::string> sets;  ///< short names of several data sets
+  std::vector<std::string> sets;  ///< short names of the data sets; empty if there is one
   Columns columns;
   std::optional<StartEvent> first_start, last_start;
   std::optional<double> first_loss;
@@ -88,7 +88,7 @@ struct RunRecord {
   TimeUse seconds;
   std::optional<RunAccount> account;  ///< the last account
   std::map<std::string, HostTime> hosts;
-  std::optional<CheckpointState> state_of_checkpoint;  ///< nullopt: none is readable
+  std::optional<CheckpointState> state_of_checkpoint;  ///< of the newest; nullopt: none, or damaged
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
   std::string predictions_from;                        ///< the evaluation that has `predictions`
   std::vector<Prediction> predictions;                 ///< the first kMostPredictions
