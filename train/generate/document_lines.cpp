@@ -58,7 +58,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
               hint);
 }
 
-// Checks the depth while parsing, before any recursion. Python's NaN becomes null in `line`.
+// Checks depth and keys while parsing, before any recursion. Python's NaN and Infinity become null in `line`.
 Json parse_object(std::string& line, const TextLines& lines) {
   constexpr int64_t kMostKeys = 20'000;
   int64_t keys = 0;

@@ -12,7 +12,7 @@
 namespace ripstop {
 
 struct DocumentLine {
-  std::string line;      ///< the text as it was read
+  std::string line;      ///< the JSON object, with null for NaN; of plain text, made from it
   std::string document;  ///< the field `document`, "" for null; for a question, JSON for read_question()
   bool is_question = false;
 
@@ -26,24 +26,24 @@ struct Questions {
 };
 
 /// The next object of `lines`; nullopt at the end. Skips blank lines. A line must be a JSON object with a
-/// string or null as `document`, or, with `questions`, with a conversation that the chat template accepts.
-/// Throws Error(kInputData) with file and line for other lines; the message lists the fields if none fits.
+/// string or null as `document`, or, with `questions`, a `prompt` or conversation that they accept. Throws
+/// Error(kInputData) with file and line for other lines; the message lists the fields if none fits.
 std::optional<DocumentLine> next_document(TextLines& lines, const Questions* questions = nullptr);
 
 /// Whether the file is one document of plain text: its name ends with .txt, .text or .md, perhaps with .gz
 /// behind, and its text does not begin with {. Throws Error(kInputData) like TextLines.
 bool is_plain_text(const std::filesystem::path& path);
 
-/// All of `lines` as one document. Throws Error(kInputData) if the text is longer than 64 MiB.
+/// All of `lines` as one document. Throws Error(kInputData) above 64 MiB, and for a refused question.
 DocumentLine whole_document(TextLines& lines, const Questions* questions = nullptr);
 
 /// `line` with the field `summary`, and without a line end; other values stay as they are written. An old
-/// `summary` becomes `reference`, unless `line` has a `reference`. If `cut_tokens` is above 0, adds
-/// `cut_tokens`: the number of tokens that the document lost because it was too long.
+/// `summary` becomes `reference`, unless `line` has one. An old `cut_tokens` is left out. If `cut_tokens`
+/// is above 0, adds it: the tokens that the document lost because it was too long.
 std::string with_summary(const std::string& line, const std::string& summary, int64_t cut_tokens = 0);
 
-/// Throws Error(kUsage), with a hint, if summaries cannot be written to `path`: its directory is
-/// absent, or `path` is no plain file, has bytes while `replace` is false, or ends with .gz.
+/// Throws Error(kUsage) if summaries cannot be written to `path`: its directory is absent, or `path`
+/// is no plain file, has bytes while `replace` is false, or ends with .gz.
 void check_summary_file(const std::filesystem::path& path, bool replace);
 
 /// A file that appears at `path` only when it is complete, so that nobody mistakes a part of the summaries

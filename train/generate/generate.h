@@ -27,7 +27,7 @@ struct SlotTokens {
 /// The calls to a model. Each computes the tokens of all items (distinct slots and beams), and adds their
 /// keys and values to the cache. A call has either prompts, from position 0, or one token for each item.
 struct AppendTokens {
-  /// The most likely next token of each item among the tokenizer's ids; among equal logits, the lowest id.
+  /// The most likely id below GenerateOptions::ids for each item; among equal logits, the lowest.
   FunctionRef<std::vector<int32_t>(std::span<const SlotTokens> items)> best;
   /// The logits of all ids for each item, valid until the next call.
   FunctionRef<std::span<const LogitRow>(std::span<const SlotTokens> items)> logits;
@@ -56,7 +56,7 @@ struct GenerateOptions {
   int64_t slots = 1;    ///< sequences that are generated at once, in the slots 0 .. slots - 1 of the cache
   int64_t context = 0;  ///< maximum tokens of a sequence
   int64_t prefill_tokens = 0;            ///< maximum tokens of one call with prompts; at least `context`
-  int64_t ids = 0;                       ///< ids of the tokenizer: only ids below `ids` are generated
+  int64_t ids = 0;                       ///< only ids below this number are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
   std::vector<int32_t> never = {};       ///< ids below `ids` not to be generated; append.best ignores this
   GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
@@ -77,7 +77,7 @@ struct GenerateOptions {
 /// in the same order. A continuation does not depend on `slots` if the model computes each item independently
 /// of the others. Sorting prompts by length would save nothing, because a call has no padding.
 ///
-/// Throws Error(kBug) if a prompt is empty, or if prompt and max_new_tokens together exceed `context`.
+/// Throws Error(kBug) for wrong options, and if a prompt is empty or exceeds `context` with its new tokens.
 /// Source: continuous batching as in Orca, OSDI 2022, section 3.
 void generate(const GenerateOptions& options, NextPrompt next_prompt, const AppendTokens& append,
               TakeContinuation take);

@@ -36,7 +36,7 @@ struct InferenceOptions {
   /// The options for a model that was trained on sequences of `sequence_length` tokens.
   /// `settings.max_new_tokens` is 0 if the model does not generate. `pieces`: number of the tokenizer's
   /// pieces; an end token >= `pieces` sets all_logits, to ban the other ids >= `pieces`. Throws Error(kUsage)
-  /// if the new tokens leave no room for a prompt, and the errors of require_end_tokens().
+  /// if the new tokens leave no room for a prompt, and like require_end_tokens() and check_window().
   static InferenceOptions of(const ModelConfig& model, int64_t sequence_length, DType compute, int64_t slots,
                              const GenerationSettings& settings, int64_t pieces = INT64_MAX);
 };
@@ -69,9 +69,9 @@ class InferenceModel {
   /// that goes on. Every step computes all rows, and prompts have multiples of kRowStep rows: few shapes
   /// occur, and the tokens of a sequence do not depend on the other sequences.
   ///
-  /// logits() copies 4 * rows * V bytes to the host: 16 MB a step for 32 summaries with 4 beams and 32,000
-  /// ids, less than a hundredth of the weights that a step of a 1.1B model reads. The best few logits of a
-  /// row would not do: bans could leave too few, and drawing needs all.
+  /// logits() copies 4 * rows * V bytes from a GPU to the host: 16 MB a step for 32 summaries with 4 beams
+  /// and 32,000 ids, less than a hundredth of the weights that a step of a 1.1B model reads. The best few
+  /// logits of a row would not do: bans could leave too few, and drawing needs all.
   std::vector<int32_t> best(std::span<const SlotTokens> items, int64_t ids);
   std::span<const LogitRow> logits(std::span<const SlotTokens> items);
 
@@ -104,7 +104,7 @@ class InferenceModel {
 
   InferenceOptions options_;
   int64_t row_step_;
-  int64_t prompt_rows_;  ///< maximum rows of one call
+  int64_t prompt_rows_;  ///< maximum rows of a call with prompts
   int64_t slices_;       ///< slices of the vocabulary
   int64_t columns_;      ///< ids of a slice, with padding
   int64_t vocabulary_;

@@ -63,7 +63,7 @@ std::vector<WrittenText> write_dealt_texts(InferenceModel& model, const Tokenize
 
 /// Gathers texts on every rank in order: replica r of R made the texts r, r + R, r + 2R, ... `own` are this
 /// rank's texts; the first of the `tensor` ranks of a replica sends them (ranks of `world` are in mesh order,
-/// tensor fastest). The first replicas may have one text more. Throws Error(kCommunication). Collective.
+/// tensor fastest). The first replicas may have one more. Throws Error(kCommunication or kBug). Collective.
 std::vector<std::string> gather_dealt(Communicator& world, int64_t tensor,
                                       const std::vector<std::string>& own);
 
