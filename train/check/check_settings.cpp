@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kFewLayers = 3, kSmallLayers = 2;
 // With more layers, rounding in bfloat16 adds up to errors that could hide a fault.
 constexpr int64_t kMostLayersOfBfloat16 = 6;
-// Limits of the small model: largest hidden size (unless heads of size 8 need more), longest sequence,
-// smallest vocabulary.
+// Limits of the small model: largest query size (unless heads of size 8 need more), longest sequence
+// before rounding, smallest vocabulary.
 constexpr int64_t kSmallHidden = 512, kSmallRows = 128, kSmallVocabulary = 256;
 
 // The smallest size from `least` to `model_size` that, cut into slices for `tensor` ranks, needs the same
@@ -27,8 +27,8 @@ int64_t with_padding_of(int64_t model_size, int64_t least, int64_t tensor) {
   return std::min(model_size, least + rest);
 }
 
-// The micro-batch (B) of the check: 2, so that a rank's rows may begin inside a sequence; 1 if `of_run`, the
-// run's micro-batch, is 1; more if the tensor axis cannot cut the rows.
+// The micro-batch (B) of the check: 2; 1 if `of_run`, the run's micro-batch, is 1; more if the tensor axis
+// cannot cut the rows otherwise.
 int64_t micro_batch_of(int64_t sequence_length, int64_t tensor, int64_t of_run) {
   const int64_t least = tensor / std::gcd(sequence_length, tensor);
   return least == 1 && of_run > 1 ? 2 : least;
@@ -46,7 +46,7 @@ ModelConfig model_of(CheckedModel kind, int64_t layers, const ResolvedRun& run) 
 
 // Changes the run's adapters:
 // - no dropout, whose masks depend on the place of a sequence in the batch;
-// - a LoRA rank no larger than any matrix of the checked model;
+// - a LoRA rank no larger than any dim of the adapted matrices;
 // - a scale of 1: with a large scale, random weights would amplify the rounding of one layer in the next.
 void set_adapters(const ModelConfig& model, LoraConfig& lora) {
   if (!lora.any()) return;
@@ -152,7 +152,7 @@ PlanRequest CheckSettings::reference_request(const MeshSizes& mesh) const {
   ShardingOptions& sharding = request.step.sharding;
   sharding.sequence_count = reference_tokens(mesh).micro_batch_sequences;
   request.micro_batches = divide_up(tokens(mesh).slots(), sharding.sequence_count);
-  // Settings that matter only with several ranks get their simplest values.
+  // Simplest values for three settings that matter only with several ranks; `recompute` saves memory.
   sharding.reduce = DType::kFloat32;
   sharding.overlap_tensor = false;
   sharding.reshard_after_forward = true;

@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, 3> kWords<CheckedModel> = {"whole"
 /// or 1.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
-  std::string reason;  ///< why the model is not the config's; "" for the config's model
+  std::string reason;  ///< why the check could not choose the config's model; "" if it could
   ModelConfig model;
   StepOptions step;                                  ///< options of a step on the mesh
   Recompute reference_recompute = Recompute::kNone;  ///< recomputation in the steps of one rank alone
@@ -71,7 +71,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
-/// and for one rank alone; on a CPU, plus the bytes of KeptSteps, counted for all stages of a pipeline.
+/// and for one rank alone; on a CPU, plus the bytes of KeptSteps for the units of all stages.
 int64_t check_bytes(const CheckSettings& settings, const MeshSizes& mesh);
 
 }  // namespace ripstop

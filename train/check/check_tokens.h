@@ -1,4 +1,4 @@
-// Synthetic tokens of a check: a pure function of the seed, so that all meshes see the same tokens.
+// Synthetic tokens of a check: pure functions of CheckTokens, so that a mesh and a rank alone see the same.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -29,9 +29,8 @@ std::vector<int64_t> filled_slots(const CheckTokens& tokens, int64_t step);
 std::vector<int64_t> slots_of(const CheckTokens& tokens, int64_t step, int64_t data_rank, int64_t micro);
 
 /// A micro-batch of the B sequences in `slots`, end to end. Slot -1 gives a single document of tokens 0
-/// without targets, like an empty sequence in training. Every fourth sequence is a single document, the
-/// others hold several. The first tokens of a document, sometimes all, have no target, so that data ranks
-/// have different numbers of targets.
+/// without targets. Every fourth sequence is a single document, the others hold several. The first tokens of
+/// a document, from none to all, have no target, so that data ranks have different numbers of targets.
 PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vector<int64_t>& slots);
 
 int64_t target_count(const CheckTokens& tokens, int64_t step);

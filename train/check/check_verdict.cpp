@@ -96,7 +96,7 @@ class Judge {
     return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
   }
 
-  // Compares each rank's loss and gradient norm with its reference, and rank 0's targets with target_count().
+  // Compares each rank's loss and gradient norm with its reference. Reports wrong targets and skipped steps.
   void judge_steps() {
     for (size_t s = 0; s < kCheckSteps; ++s) {
       const int64_t number = static_cast<int64_t>(s) + 1;

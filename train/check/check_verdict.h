@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// States 0 and 1 of a unit are the gradients of steps 1 and 2, state 2 is the update by both steps.
+/// States of a unit: gradients of steps 1 and 2; weights after both, whose errors and norms are the update's.
 inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
 /// Facts about one state of a unit's shard.
@@ -18,11 +18,11 @@ struct UnitFacts {
   uint64_t shard_hash = 0;       ///< hash of the whole shard
   uint64_t replicated_hash = 0;  ///< hash of the elements that all ranks of the tensor axis hold
   double padding = 0;            ///< largest_padding() of the shard
-  bool is_held = false;          ///< false: another stage of the pipeline has the unit; all else is unset
+  bool is_held = false;          ///< false: this rank's stage does not have the unit; all else is unset
   bool operator==(const UnitFacts&) const = default;
 };
 
-/// The results of a step that are equal on all ranks of a mesh.
+/// The results of a step that must be equal on all ranks of a mesh.
 struct StepSums {
   double loss = 0, gradient_norm = 0;
   int64_t target_count = 0;

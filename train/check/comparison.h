@@ -13,8 +13,8 @@ namespace ripstop {
 
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The largest relative error of a block: sqrt(sum of squared errors / sum of squared expected elements
-  /// less the Baseline). The divisor is at least the block's size times the parameter's mean of such squares.
+  /// The largest relative error of a block: sqrt(squared error / squared norm), the norm of the expected
+  /// elements less the Baseline. The divisor is at least the block's size times the parameter's mean square.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
