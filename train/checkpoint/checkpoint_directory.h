@@ -39,12 +39,12 @@ struct ListedCheckpoint {
   const char* verdict() const;
 };
 
-/// The checkpoints in `directory`, ordered by step: directories and links with the name of a step, and
-/// ".old." directories (kReplacedPrefix) of steps without another checkpoint. Throws Error(kStorage).
+/// The checkpoints in `directory`, ordered by step: directories and links with the name of a step, and those
+/// with kReplacedPrefix before it, of steps without another checkpoint. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
-/// Checks the checkpoint in `directory`; the directory may have any name. Throws Error(kStorage) if the
-/// takeovers.json beside the directory cannot be read.
+/// Checks the checkpoint in `directory`, which may have any name. Leaves `step` and `is_link` unset. Throws
+/// Error(kStorage) if the takeovers.json beside it cannot be read.
 ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directory);
 
 /// A checkpoint that was moved aside, such as "step_00001000.damaged". ripstop never uses it again.

@@ -40,8 +40,8 @@ struct UnitStates {
   }
 };
 
-/// Elements [begin, end) of a unit's flat buffer that a rank stores: the rank's shard. Replicated elements
-/// are stored by tensor index 0 only.
+/// Elements [begin, end) of a unit's flat buffer in a rank's file: the rank's shard, without the replicated
+/// elements unless its tensor index is 0.
 struct UnitShard {
   int64_t unit = 0;  ///< index of the unit in the `units` of stored_shards()
   int64_t begin = 0, end = 0;

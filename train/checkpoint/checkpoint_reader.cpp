@@ -121,7 +121,7 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
 }
 
 /// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` has
-/// only superseded ones. Throws Error(kStorage) if none is whole and some are damaged. Collective.
+/// none but superseded ones. Throws as take_newest(), or if none is whole, but some are damaged. Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,

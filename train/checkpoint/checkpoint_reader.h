@@ -25,7 +25,7 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Reads shards of one checkpoint. Holds the read plan and the sidecars of files it has read (8 bytes a MiB).
+/// Reads shards of one checkpoint. Keeps the read plan, and 8 bytes for each MiB of the files that it read.
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive this.
@@ -52,7 +52,7 @@ class CheckpointReader {
 std::vector<UnitStates> live_states(ShardedTransformer& model, const AdamW& optimizer);
 
 /// Loads `units`, which are on the device of `stream`, by calls of read(). On a CPU, one call overwrites all
-/// units. On a GPU, each call overwrites one unit in host memory (12 bytes for each parameter of the largest
+/// units. On a GPU, each call overwrites one unit in host memory (12 bytes for each element of the largest
 /// shard, 8 with bfloat16 moments), which is then copied to the device; elements that read() does not set
 /// become zero. Throws what read() throws.
 void load_states(const std::vector<UnitStates>& units, const Stream& stream,

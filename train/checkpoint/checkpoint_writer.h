@@ -46,8 +46,8 @@ struct SavePolicy {
 struct SaveReport {
   std::filesystem::path directory;
   int64_t bytes = 0;
-  double seconds = 0;                 ///< time from begin() until the last rank has written, plus the commit
-  std::vector<std::string> warnings;  ///< failures after the commit: texts for the log
+  double seconds = 0;                 ///< from begin() to the end of all writes, plus commit and removals
+  std::vector<std::string> warnings;  ///< texts for the log: failures after the commit, unusual removals
 };
 
 class CheckpointWriter {
@@ -67,9 +67,9 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Saves the present values of the units, with rank 0's `state`, as `directory`/step_N, and removes old
-  /// checkpoints. Replaces a checkpoint of the same step, but throws Error(kStorage) if a later takeover
-  /// committed it. On return the checkpoint is synced to disk on all ranks. If any rank fails, all ranks
-  /// throw the same Error(kStorage), which names the failed rank; the attempt is removed and older
+  /// checkpoints. Replaces a checkpoint of the same step; throws Error(kStorage) if that one is of a later
+  /// takeover or another format. On return the checkpoint is synced to disk on all ranks. If any rank fails,
+  /// all ranks throw the same Error(kStorage), which names the failed rank; the attempt is removed and older
   /// checkpoints stay. Main thread only (the first save calls libhdf5). Blocks. Needs 1 MiB for each of
   /// kBlockThreads threads, and memory for the skeleton. Collective.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);

@@ -34,8 +34,8 @@ class DiskVotes {
 
   /// Votes, and returns whether all ranks are `done`. `progress` of this rank, at least 0, must change
   /// whenever its disk has done something. Throws Error(kCommunication), naming the ranks, if the progress of
-  /// a rank that is not done has not changed for DiskPatience::seconds; time in which this process was
-  /// stopped does not count. Each rank uses its own clock, so ranks may throw one or two votes apart.
+  /// a rank that is not done has not changed for DiskPatience::seconds; time in which a process was stopped
+  /// counts as 1 s at most. Each rank uses its own clock, so ranks may throw one or two votes apart.
   /// Collective.
   bool all_done(bool done, int64_t progress);
 

@@ -32,15 +32,15 @@ struct FileBlocks {
   bool operator==(const FileBlocks&) const = default;
 };
 
-/// The bytes of the sidecar file.
+/// The contents of the sidecar file.
 std::string sidecar_bytes(const FileBlocks& blocks);
 
-/// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if the sidecar's hash or sizes differ
-/// from `file`, or its arrays from `arrays`.
+/// Reads the sidecar of `file` in `directory`. Throws Error(kStorage) if it cannot be read, has another
+/// version, or differs from `file` in hash or sizes, or from `arrays`.
 FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const StoredFile& file,
                         const std::vector<StoredArray>& arrays);
 
-/// Reads parts of a rank's file and compares each block with its hash. Holds the block that it read last.
+/// Reads parts of a rank's file and compares each block with its hash. Keeps the last block read in part.
 class BlockReader {
  public:
   /// `blocks` is borrowed. Throws Error(kStorage) if the file cannot be opened.

@@ -1,6 +1,6 @@
-// Finds the runs and checkpoints that a path on the command line names. Each function throws Error(kUsage) if
-// the path names nothing or something else, and Error(kStorage) if the run or checkpoint is damaged or the
-// system refuses to read it. Not collective.
+// Finds the runs and checkpoints that a path on the command line names. find_runs(), find_checkpoints() and
+// find_checkpoint() throw Error(kUsage) if the path names nothing or something else. All but
+// find_foreign_weights() throw Error(kStorage) if the system refuses to read it. Not collective.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -45,8 +45,8 @@ ForeignWeights find_foreign_weights(const std::filesystem::path& path);
 /// A text that names the entries of `directory` that keep a run or an evaluation from writing there: "plots/,
 /// test.h5 and 2 more"; "" without such entries. They are files of data sets, runs and models (config.toml, a
 /// tokenizer's files, prompt_template.txt, LOCK, prepare.json, manifest.json, *.h5, *.jsonl, *.safetensors,
-/// *.bin), and folders except `logs`, a `checkpoints` without checkpoints, and hidden folders other than
-/// .git. Entries whose names begin with a name in `own` are allowed.
+/// *.bin), and folders except `logs`, hidden ones other than .git, and a `checkpoints` with only LOCK*,
+/// takeovers.json and hidden entries. Entries whose names begin with a name in `own` are allowed.
 std::string entries_in_the_way(Io& io, const std::filesystem::path& directory,
                                std::span<const std::string_view> own = {});
 

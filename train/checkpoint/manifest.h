@@ -28,7 +28,7 @@ struct BestSoFar {
   }
 };
 
-/// The adapters' config and the frozen base model, in a checkpoint that has only adapters.
+/// The adapters' config, and which frozen model is their base; in a checkpoint of adapters alone.
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< directory of the base model when the run last started
@@ -55,7 +55,7 @@ struct AdaptedBase {
 /// UTF-8; empty: unknown.
 struct CheckpointState {
   int64_t step = 0;     ///< steps done
-  int64_t updates = 0;  ///< steps done, less the steps skipped because a value was not finite
+  int64_t updates = 0;  ///< steps done, less the skipped ones (StepResult::skipped)
   DataCursor cursor;    ///< the next sequence to train on
   int64_t tokens = 0;   ///< tokens seen
   ModelConfig model;
@@ -67,7 +67,7 @@ struct CheckpointState {
   std::string validation_content_hash;  ///< "none" without a validation set; empty if unknown
   int64_t validated_step = 0;           ///< the last step whose weights were validated; 0: no step
   std::optional<BestSoFar> best;
-  int64_t validations_since_best = 0;  ///< validations without an improvement; 0 with keep_best "none"
+  int64_t validations_since_best = 0;  ///< validations since `best`; with keep_best "none" they do not count
   int64_t takeover = 0;  ///< Takeover::number of the start that saved the checkpoint; 0: no takeover
   bool operator==(const CheckpointState&) const = default;
 };
@@ -97,7 +97,7 @@ struct Manifest {
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 
-/// Error(kStorage): this ripstop does not read the manifest's format version. The checkpoint is not damaged.
+/// Error(kStorage): this ripstop does not read the manifest's format or layout version. It is not damaged.
 class OtherFormat : public Error {
  public:
   using Error::Error;
@@ -123,7 +123,7 @@ std::string manifest_text(const Manifest& manifest);
 /// Throws Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// Parses `directory`/manifest.json. Throws the errors of parse_manifest.
+/// Parses `directory`/manifest.json. Throws IoError and the errors of parse_manifest.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -34,7 +34,7 @@ RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
 /// once, in any order, for at most a block each. An empty function means an array of zeros.
 using ArraySource = std::function<void(int64_t first, int64_t count, void* to)>;
 
-/// Settings for writing a rank's file. Of these members, only `sources` changes the bytes of the file.
+/// Settings for writing a rank's file. Only `sources` changes the bytes of the file.
 struct RankFileWork {
   std::span<const ArraySource> sources;  ///< one for each array of the skeleton, in its order
   std::vector<int64_t> first = {};       ///< arrays to copy before all others, in this order
@@ -45,10 +45,10 @@ struct RankFileWork {
 
 /// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is hashed and
 /// written from a copy; later it is read again, from the device if the system allows it, and compared. A
-/// block of zeros becomes a hole. `watch` is called on the caller's thread, a few times a second, with a
-/// number that rises with each block written or read back; an exception from `watch` ends the work. Any
-/// thread may call: uses no MPI, HDF5 or device function, unless a source does. Returns the contents of the
-/// sidecar. Throws Error(kStorage), and what a source throws.
+/// block of zeros, except the last one, becomes a hole. `watch` is called on the caller's thread, a few times
+/// a second, with a number that rises with each block written or read back; an exception from `watch` ends
+/// the work. Any thread may call: uses no MPI, HDF5 or device function, unless a source does. Returns the
+/// contents of the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,
                            const RankFileWork& work, FunctionRef<void(int64_t progress)> watch);
 

@@ -46,7 +46,7 @@ std::optional<std::string> read_lock(Io& io, const std::filesystem::path& path) 
 /// The lines "key value" of a lock, which identify its owner.
 using Owner = ProcessIdentity;
 
-/// The directory's absolute path; "" if it has a line end, which a lock cannot hold.
+/// The directory's absolute path; "" if unknown, or if it has a line end, which a lock cannot hold.
 std::string absolute_path(const std::filesystem::path& directory) {
   std::error_code error;
   const std::string path = std::filesystem::canonical(directory, error).string();
@@ -166,8 +166,8 @@ class RunLock::Heartbeat {
     if (is_late()) hurry();
     return !is_late();
   }
-  /// Waits until the last heartbeat is recent, or the directory is known to be lost. Returns false if neither
-  /// happens within answer_seconds.
+  /// Waits until a heartbeat that began after the call has ended and is_late() is false, or until lost_ is
+  /// set. Returns false after answer_seconds.
   bool await() {
     std::unique_lock guard(mutex_);
     const double since = boot_seconds();

@@ -23,7 +23,7 @@ struct RunLockTimes {
 
 /// Callbacks of a start that waits to learn whether the owner is alive. Each may be empty.
 struct RunLockWait {
-  std::function<void(const std::string&)> say;  ///< called once with the reason of the wait
+  std::function<void(const std::string&)> say;  ///< called with the reason before a wait of patience_seconds
   std::function<bool()> stop_requested;         ///< ends the wait if true
 };
 
@@ -33,8 +33,8 @@ struct RunLockWait {
 ///
 /// A new start takes the lock of a killed run: at once if the old process is known to be gone (same machine),
 /// or if this job made the lock before a requeue; else after `patience_seconds` without a heartbeat. A lock
-/// that was copied with its directory is taken at once if it is a hard link; else the start waits, as for an
-/// owner on another machine. A live run stays protected when its directory is moved.
+/// that was copied with its directory is also taken at once if it is a hard link; else an owner that runs
+/// here counts like one on another machine. A live run stays protected when its directory is moved.
 ///
 /// The heartbeat's thread also reads LOCK back, so an owner that was taken over, for example after a SIGSTOP,
 /// learns of it within `heartbeat_seconds`; from then on check_owner() throws. While the heartbeat is late,
@@ -56,10 +56,9 @@ class RunLock {
   /// Call it before every write. Throws the error of check_owner(). Returns false if the write must wait,
   /// because the last heartbeat is older than fence_seconds().
   bool may_write() const;
-  /// Call it before every commit. Reads LOCK, and throws Error(kStorage) if another process has taken the
-  /// directory over. If the last heartbeat is older than fence_seconds(), first waits for a new one; throws
-  /// Error(kCommunication) after RunLockTimes::answer_seconds. Time in which this process was stopped does
-  /// not count.
+  /// Call it before every commit. Waits for a heartbeat that begins after the call; throws
+  /// Error(kCommunication) after RunLockTimes::answer_seconds without one, not counting time in which this
+  /// process was stopped. Then reads LOCK, and throws Error(kStorage) if it is gone or of another process.
   void check_still_owned() const;
   /// Whether the heartbeat's thread is in a file system call that may never return.
   bool is_stuck() const;
@@ -93,10 +92,10 @@ struct RunOwner {
 };
 
 /// Finds the owner from `directory`/LOCK; changes nothing. An owner on this host is alive if its process
-/// runs. An owner on another machine, or of a copied lock that is no hard link, is alive if LOCK is at most
-/// RunLockTimes::patience_seconds + 30 s old (30 s for differences of clocks and caches). If the time of LOCK
-/// is more than 30 s in the future, the state is kGone, with a note. Throws Error(kStorage) if LOCK exists
-/// and cannot be read.
+/// runs. One on another machine, or a running one of a copied lock that is no hard link, is alive if LOCK is
+/// at most RunLockTimes::patience_seconds + 30 s old (30 s for differences of clocks and caches). If the time
+/// of LOCK is more than 30 s in the future, the state is kGone, with a note. Throws Error(kStorage) if LOCK
+/// exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -49,12 +49,12 @@ class Snapshot {
   /// must not change before wait_for() or is_free() allows it. `keeps`: whether copy_kept() copies the first
   /// kept() units; if false, all units are read while the file is written.
   void hold(bool keeps);
-  /// Any thread. Whether the stored arrays of `units`[unit] have been read; true beyond the last unit.
+  /// Any thread. Whether the stored arrays of `units`[unit] have been read; true if this rank stores none.
   bool is_free(size_t unit) const;
   /// Main thread. Waits for is_free(unit).
   void wait_for(size_t unit);
 
-  // The members below are for the thread that saves.
+  // The members below are for CheckpointWriter.
 
   /// Copies the kept units one after the other, until `work` is asked to stop.
   void copy_kept(const BackgroundWork& work);

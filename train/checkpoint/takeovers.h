@@ -36,8 +36,8 @@ class Takeovers {
   static constexpr const char* kFileName = "takeovers.json";
   static constexpr int64_t kMost = 10'000;  ///< limit of takeovers in the file; the oldest are dropped
 
-  /// Reads the takeovers of the folder `checkpoints`; no takeovers if the file is absent, or damaged (then
-  /// problem() describes the damage). Throws Error(kStorage) if the system refuses to read the file.
+  /// Reads the takeovers of the folder `checkpoints`; no takeovers if the file is absent, damaged or of an
+  /// older version (problem() tells of these two). Throws Error(kStorage) if the system refuses to read it.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;

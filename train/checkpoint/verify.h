@@ -16,8 +16,8 @@ struct CheckpointDamage {
 };
 
 /// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
-/// foreign files, and a superseded checkpoint (Takeovers). Returns at most 100 findings for each file; a
-/// failure to read is a finding. Calls `report` with the verified and the total bytes of the rank files.
+/// foreign files, the name of another step, and a superseded checkpoint. Returns at most 100 findings a file;
+/// a failure to read is a finding. Calls `report` with the verified and the total bytes of the rank files.
 std::vector<CheckpointDamage> verify_checkpoint(
     Io& io, const std::filesystem::path& directory,
     FunctionRef<void(int64_t done_bytes, int64_t total_bytes)> report = [](int64_t, int64_t) {});
