@@ -23,7 +23,7 @@ struct Interval {
 /// paired bootstrap.
 ///
 /// Draw i of resample r is row w * rows / 2^32, rounded down, where w is word i mod 4 of philox({i / 4, r, 0,
-/// 0}, seed). Requires at least one row. Sources: B. Efron and R. J. Tibshirani, An Introduction to the
+/// 0}, seed). Requires a row and a resample. Sources: B. Efron and R. J. Tibshirani, An Introduction to the
 /// Bootstrap, 1993, section 13.3; P. Koehn, Statistical Significance Tests for Machine Translation
 /// Evaluation, 2004, section 4.
 std::array<Interval, 3> bootstrap_intervals(const std::vector<ScoreRow>& rows, int64_t resamples,

@@ -109,7 +109,7 @@ std::string differences(const Json& old, const Json& now) {
 }
 
 // Throws if `directory` is in the checkpoints folder of a run: a run removes old step directories with all
-// files in them, and a checkpoint with an unknown file counts as damaged.
+// files in them, and `checkpoint verify` reports unknown files in a checkpoint.
 void refuse_inside_checkpoints(const fs::path& directory) {
   std::error_code error;
   fs::path at = fs::weakly_canonical(directory, error);

@@ -26,9 +26,9 @@ struct EvaluationSettings {
 };
 
 /// The name of the directory below RUN/evaluation: "step_00001000-test". `usual`: the evaluation of all
-/// examples of the split by the run's config. Each setting that has an effect and differs from `usual` adds a
-/// suffix, in this order: "-limit5", generation settings such as "-beams4", "-length_penalty0.6" or
-/// "-max_new_tokens32", and "-data-0123abcd" (the first digits of the hash).
+/// examples of the split by the run's config. Differences from `usual` add suffixes, in this order:
+/// "-limit5" for `examples`; generation settings with an effect, such as "-beams4" or "-length_penalty0.6";
+/// "-data-0123abcd" (the first digits of the hash). Other settings add none.
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
 /// The directory of an evaluation. Only this process writes to it while the object lives.

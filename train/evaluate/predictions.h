@@ -18,11 +18,10 @@ struct Prediction {
 };
 
 /// A file with the predictions of examples 0, 1, 2, ... of a split, one JSON object a line:
-///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "...", "at_limit": false}
-/// `ripstop rouge --candidate` reads the file.
-///
-/// An interrupted evaluation goes on from the file. No other process may write it. Constructor and append()
-/// throw Error(kStorage).
+///   {"example": 0, "id": "...", "summary": "...", "reference": "...", "document": "...", "at_limit": false,
+///    "hash": "..."}
+/// `ripstop rouge --candidate` reads the file; an interrupted evaluation goes on from it. No other process
+/// may write it. Constructor and append() throw Error(kStorage).
 class PredictionFile {
  public:
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,

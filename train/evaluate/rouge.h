@@ -33,9 +33,9 @@ std::array<std::pair<const char*, RougeScore>, 3> named(const RougeScores& score
 std::string rouge_table(const RougeScores& scores);
 
 /// The words that ROUGE compares: runs of a-z and 0-9 in lower case, with porter_stem for words of more than
-/// three characters. `text` is UTF-8. Other letters separate words, except the Kelvin sign and the dotted
-/// capital I, whose lower case begins with an English letter, as in Google's rouge-score. Without `stems`,
-/// words stay whole.
+/// three characters. `text` is UTF-8. All else separates words, except the Kelvin sign and the dotted capital
+/// I, whose lower case begins with an English letter, as in Google's rouge-score. Without `stems`, words stay
+/// whole.
 std::vector<std::string> rouge_words(std::string_view text, bool stems = true);
 
 /// Equals RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=stems).score(reference, candidate) of

@@ -28,8 +28,8 @@ struct CutCounts {
 CutCounts count_cuts(const TokenDataset& dataset, int64_t examples, LossOn loss_on, int64_t context,
                      int64_t max_new_tokens);
 
-/// A line for people: "documents cut to fit 256 tokens: loss 12 of 98 ..." without a line end; "" if no
-/// document is cut.
+/// A line for people: "documents cut to fit 256 tokens: loss 12 of 98 ..." without a line end; "" if nothing
+/// is cut.
 std::string cuts_text(const CutCounts& cuts, int64_t examples, int64_t context, int64_t max_new_tokens);
 
 /// The results over the first `examples` of a split.

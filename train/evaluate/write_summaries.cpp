@@ -20,7 +20,7 @@ bool write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
   const int64_t longest = model.options().context - settings.max_new_tokens;
   const int64_t at_once = model.model().mesh().data_ranks() * model.options().slots * kExamplesPerSlot;
   for (int64_t first = begin; first < end; first += at_once) {
-    // Neighbours in a data set are alike, so replicas get about equal work.
+    // Deals in turn: neighbours in a data set are alike, so replicas get about equal work.
     const std::vector<WrittenText> written =
         write_dealt_texts(model, tokenizer, settings, std::min(at_once, end - first), [&](int64_t i) {
           return DocumentPrompt{stored_prompt(dataset, first + i, longest), first + i};
