@@ -100,7 +100,7 @@ class EnergyMeter {
 /// The power of a node over a measurement, as `doctor --json` shows it.
 struct NodePower {
   Energy watts;
-  bool has_gpus = false;  ///< whether a rank sees GPUs
+  bool has_gpus = false;  ///< whether a rank there sees GPUs
   double seconds = 0;     ///< length of the measurement
   std::vector<std::string> counters;
   std::string problem;

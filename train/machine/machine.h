@@ -17,7 +17,7 @@ struct Machine {
   int64_t cores = 0;                  ///< hardware threads online
   int64_t cores_allowed = 0;          ///< hardware threads in this process's affinity mask
   std::optional<double> cores_quota;  ///< CPU time that the control group grants, in cores
-  double load = 0;                    ///< threads of all programs that run or are ready: mean of a minute
+  double load = 0;                    ///< threads that run, are ready or wait for a disk: mean of a minute
   int64_t running = 0;                ///< threads that run or are ready now, with this one
   int64_t memory_bytes = 0;
   int64_t memory_available_bytes = 0;               ///< free memory, and cache that the kernel can give up

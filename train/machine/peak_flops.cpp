@@ -70,7 +70,7 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Whether this node has a core for each thread of its ranks.
+// Whether this process may use a core for each thread of its node's ranks.
 bool has_cores_for_all(MpiWorld& world) {
   const Machine machine = read_machine();
   const double cores = std::min(static_cast<double>(machine.cores_allowed),

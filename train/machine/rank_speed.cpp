@@ -91,8 +91,7 @@ double measure_pairs(Communicator& group) {
   return best;
 }
 
-// The messages of a rank in its ring: one to the next rank, one from the rank before. All rings move messages
-// at the same time, as they share the links.
+// The messages of a rank in its ring: one to the next rank, one from the rank before.
 class RingMessages {
  public:
   RingMessages(Communicator& all, Communicator& ring, const Device& device, int64_t bytes)

@@ -43,11 +43,11 @@ std::vector<SlowRankFound> slow_ranks_of(const std::vector<RankSpeed>& speeds);
 /// messages of 4 MiB on slow links. Collective; equal on all ranks.
 std::optional<LinkRate> measure_rings(Communicator& all, int64_t color, const Device& device);
 
-/// measure_rings() over the ranks of each node, and over ranks with equal MpiWorld::local_rank(), one of each
-/// node. Collective.
 struct LinkRates {
   std::optional<LinkRate> inside_node, between_nodes;
 };
+/// measure_rings() over the ranks of each node, and over ranks with equal MpiWorld::local_rank(), one of each
+/// node. Collective.
 LinkRates measure_links(MpiWorld& world, Communicator& all, const Device& device);
 
 }  // namespace ripstop

@@ -1,5 +1,5 @@
-# Runs at every build. Writes the version, the commit and the libraries to OUTPUT. An unchanged OUTPUT keeps
-# its time, so that nothing is compiled again.
+# Runs at every build. Writes version, commit, compiler and libraries to OUTPUT. An unchanged OUTPUT keeps its
+# time, so that nothing is compiled again.
 # Arguments: SOURCE, OUTPUT, VERSION, COMPILER, LIBRARIES (name=version, separated by |).
 execute_process(COMMAND git describe --always --dirty --abbrev=12 --exclude=*
                 WORKING_DIRECTORY ${SOURCE} OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE
