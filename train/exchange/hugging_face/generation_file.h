@@ -49,9 +49,9 @@ struct GenerationFile {
 
 /// Reads `directory`/generation_config.json. Both lists are empty if the file is absent, and leave out keys
 /// without an effect: ids of special tokens, versions, null values, settings that are off in transformers. If
-/// do_sample is true and top_k is absent, top_k becomes 50, the default of transformers. If do_sample is not
-/// true, temperature, top_k and top_p in `values` have no effect. If num_beams is above 1, do_sample = true
-/// is ignored. Throws Error(kInputData) if the file is no JSON object. Source: transformers,
+/// num_beams is above 1, do_sample = true is ignored; else, if top_k is absent, do_sample = true adds top_k
+/// 50, the default of transformers. Unless do_sample is true, temperature, top_k and top_p in `values` have
+/// no effect. Throws Error(kInputData) if the file is no JSON object. Source: transformers,
 /// generation/configuration_utils.py.
 GenerationFile read_generation_file(const std::filesystem::path& directory);
 

@@ -84,7 +84,7 @@ NamedTensors read_headers(const fs::path& directory, const std::set<std::string>
   return tensors;
 }
 
-// Throws unless each tensor is in the file that `index` names for it.
+// read_headers() of the files in `index`. Throws unless each tensor of `index` is in its file.
 NamedTensors read_indexed(const fs::path& directory, const char* index, PretrainedModel& model) {
   const std::map<std::string, std::string> file_of = read_index(directory / index);
   std::set<std::string> names;

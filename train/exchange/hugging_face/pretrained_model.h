@@ -57,9 +57,9 @@ bool is_pretrained_model(const std::filesystem::path& directory);
 
 /// Opens config.json and the first of these that exists: model.safetensors, the files of
 /// model.safetensors.index.json, pytorch_model.bin, the files of pytorch_model.bin.index.json. Reads only
-/// headers. Not collective. Throws what parse_pretrained_config and read_weights_header throw. Throws
-/// Error(kInputData) if a tensor is missing, unknown, in two files, or of another shape or dtype, or if none
-/// of the files exists; for weights of other programs, the hint says how to convert them.
+/// headers and small unknown biases. Not collective. Throws what parse_pretrained_config and
+/// read_weights_header throw, and Error(kInputData) if a tensor is missing, unknown, in two files, or of
+/// another shape or dtype, or if there is no such file; the hint says how to convert other programs' weights.
 PretrainedModel open_pretrained_model(const std::filesystem::path& directory);
 
 /// Calls read_stored for the model's tensors. `layout`: the layout of a unit of
@@ -72,12 +72,12 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
 /// which have no checksums. Collective over `world`; if a rank fails, all throw.
 void check_storages(const PretrainedModel& model, Communicator& world);
 
-/// XXH3-128 over all tensors: name, dtype and shape, the first 4 KiB of each block of 16 MiB, and the last 4
+/// XXH3-128 over all tensors: name, dtype, shape, strides, the first 4 KiB of each 16 MiB, and the last 4
 /// KiB. Tells models apart without reading all bytes. Not collective. Throws what contents_hash throws.
 std::string samples_hash(const PretrainedModel& model);
 
-/// XXH3-128 of the names, dtypes and shapes of all tensors, and of the XXH3-128 (32 hex digits) of each 16
-/// MiB of each tensor, in the order of ripstop's names; equal on any number of ranks. Also sets
+/// XXH3-128 of names, dtypes, shapes and strides of all tensors, and of the XXH3-128 (32 hex digits) of each
+/// 16 MiB of each tensor, in the order of ripstop's names; equal on any number of ranks. Also sets
 /// StoredTensor::piece_hashes. Each rank hashes a part, with kBlockThreads threads and buffers of 1 MiB.
 /// Calls `watch` a few times a second with the percent of this rank's bytes. Collective over `world`; if a
 /// rank fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.

@@ -25,7 +25,7 @@ struct PickledTensor {
 inline constexpr int64_t kMostPickleBytes = int64_t{16} << 20;
 
 /// The tensors of `pickle`, in the pickle's order. Messages call it `name`. Throws Error(kInputData), with
-/// byte and fault:
+/// the fault:
 /// - if the pickle is damaged, or has an opcode, a protocol or a name of Python beyond those of state dicts;
 /// - if the result is not a dict of tensors, or two tensors have one name;
 /// - if a tensor's elements do not lie in its storage, or a size or a stride is negative or too large.

@@ -69,11 +69,11 @@ struct StoredPlace {
   const StoredTensor& tensor;
 };
 
-/// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`, as float32; padding becomes
-/// zero. find(parameter) returns a tensor that has passed require_shape. Rows in another order
-/// (has_turned_rows) are put in ripstop's order, in heads of `head_size` rows. Reads only the bytes of these
-/// elements, through a buffer of at most 4 MiB. Not collective; any thread may call. Throws Error(kInputData)
-/// with the place if a value is not finite, and what InputFile::read_at throws.
+/// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero.
+/// find(parameter) returns a tensor that has passed require_shape. Rows in another order (has_turned_rows)
+/// are put in ripstop's order, in heads of `head_size` rows. Reads only these elements, gaps between them,
+/// and of hashed tensors whole pieces, in buffers of 5 MiB. Any thread may call. Throws Error(kInputData),
+/// with the place, if a value is not finite or a hash differs, and what InputFile::read_at throws.
 void read_stored(const UnitLayout& layout, int64_t begin, int64_t end, float* to, int64_t head_size,
                  FunctionRef<StoredPlace(const std::string& parameter)> find);
 

@@ -38,7 +38,7 @@ constexpr std::array<std::string_view, 23> kAllowed = {
     "task_type",  "peft_version", "target_modules", "base_model_name_or_path",
     "eva_config", "lora_dropout", "exclude_modules"};  // the tensors show whether a target was excluded
 
-// Keys whose value must be empty, each with the reason that the message gives.
+// Keys whose value must be empty or change nothing, each with the reason that the message gives.
 constexpr std::pair<std::string_view, const char*> kNotDone[] = {
     {"use_dora", "ripstop has no DoRA"},
     {"rank_pattern", "in ripstop all adapters have one rank"},

@@ -22,12 +22,12 @@ inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 inline constexpr const char* kBaseExport = "exported-base";
 
 /// Parses `text`, an adapter_config.json that messages call `name`. The dropout has an effect only in
-/// training. r (at least 1), lora_alpha and target_modules must be given; other absent keys have the default
-/// of PEFT's LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not LoRA adapters
-/// or need something that ripstop does not compute: DoRA, a rank or scale for each matrix (rank_pattern,
-/// alpha_pattern), biases, other trained modules (modules_to_save), adapters only on some layers, targets
-/// that are no projection of a LLaMA layer, initial values that change the base (PiSSA, OLoRA, LoftQ), or any
-/// unknown key that is not empty. Source: peft, tuners/lora/config.py.
+/// training. peft_type, r (at least 1), lora_alpha and target_modules must be given; other absent keys have
+/// the default of PEFT's LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not
+/// LoRA adapters or need something that ripstop does not compute: DoRA, a rank or scale for each matrix
+/// (rank_pattern, alpha_pattern), biases, other trained modules (modules_to_save), adapters only on some
+/// layers, targets that are no projection of a LLaMA layer, initial values that change the base (PiSSA,
+/// OLoRA, LoftQ), or any unknown key that is not empty. Source: peft, tuners/lora/config.py.
 LoraConfig parse_peft_config(std::string_view text, const std::string& name);
 
 LoraConfig read_peft_config(const std::filesystem::path& directory);
@@ -56,13 +56,13 @@ struct PeftAdapter {
 };
 
 /// Opens the adapters in `directory`; reads only headers. Not collective. As in PEFT, adapters of another
-/// model with the same sizes are not detected. If both safetensors and .bin exist, reads safetensors. Throws
-/// what read_peft_config and read_weights_header throw. Throws Error(kInputData) if a tensor is missing,
-/// unknown, not F32, F16 or BF16, or not of the shape that `model` needs, or if a file is missing.
+/// model of the same sizes are not detected. Reads safetensors if both it and .bin exist. Throws what
+/// read_peft_config and read_weights_header throw, and Error(kInputData) if a tensor is missing, unknown, not
+/// F32, F16 or BF16, or not as `model` needs, if the rank is too high, or if a file is missing.
 PeftAdapter open_peft_adapter(const std::filesystem::path& directory, const ModelConfig& model);
 
 /// Opens the adapters in lora.adapter; nullopt if lora.adapter is empty. Throws Error(kUsage) if lora.adapter
-/// is no directory or a run, or if the adapters' rank, alpha, rslora or targets differ from `lora`, and what
+/// is a run or no directory, or if the adapters' rank, alpha, rslora or targets differ from `lora`, and what
 /// open_peft_adapter throws.
 std::optional<PeftAdapter> open_first_adapters(const LoraSection& lora, const ModelConfig& model);
 

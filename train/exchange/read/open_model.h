@@ -15,8 +15,7 @@
 
 namespace ripstop {
 
-/// `path` if it is a Hugging Face model, else what find_checkpoint finds. Opens no file. Throws like
-/// find_checkpoint.
+/// `path` if it is a Hugging Face model, else what find_checkpoint finds. Throws like find_checkpoint.
 std::filesystem::path find_stored_model(Io& io, const std::filesystem::path& path, const std::string& which);
 
 /// Where open_stored_model looks for the base of a checkpoint of adapters.
@@ -28,8 +27,8 @@ struct BaseChoice {
 
 /// Opens the model that find_stored_model found; reads the manifest or the headers. Throws Error(kStorage),
 /// with a hint, if the checkpoint is damaged, superseded (Takeovers) or has other parameters than its model;
-/// Error(kUsage) if `base` names a directory and the model has no adapters; and what open_pretrained_model
-/// and find_base throw.
+/// Error(kUsage) if `base` names a directory and the model has no adapters; and what open_pretrained_model,
+/// StoredModel and find_base throw.
 StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, const BaseChoice& base = {});
 
 /// An open model, without weights, and its run.
@@ -57,7 +56,7 @@ std::optional<Tokenizer> question_tokenizer(const std::filesystem::path& run, co
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
 /// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like
-/// find_stored_model and open_stored_model.
+/// find_stored_model, open_stored_model and require_bases, and Error(kInputData) if the ranks' files differ.
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, const BaseChoice& base = {},
                                 std::span<const std::string> overrides = {});

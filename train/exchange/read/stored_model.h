@@ -35,7 +35,7 @@ class StoredModel {
   const Checkpoint* checkpoint() const { return std::get_if<Checkpoint>(&source_); }
   /// Null for a checkpoint.
   const PretrainedModel* pretrained() const { return std::get_if<PretrainedModel>(&source_); }
-  /// Initial values of the vocabulary rows that a unit has and this model lacks; set them before such a read.
+  /// Initial values of vocabulary rows that a unit has and this model lacks; set before such a unit is read.
   const VocabularyGrowth& growth() const { return growth_; }
   void set_growth(const VocabularyGrowth& growth) { growth_ = growth; }
   /// The open base of a checkpoint of adapters (BaseChoice); else null.

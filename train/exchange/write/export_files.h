@@ -36,11 +36,11 @@ struct ExportedTokenizer {
 };
 
 /// For a tokenizer.json: its files, byte for byte, and a tokenizer_config.json if it has none. For a
-/// tokenizer.model: tokenizer.model, tokenizer_config.json, special_tokens_map.json and tokenizer.json, of
-/// which ripstop reads the first. transformers prefers tokenizer.json: from the .model alone, LlamaTokenizer
-/// of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>", "</s>" and
-/// "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it is left
-/// out, and `difference` says why. `longest`: the model's number of positions. Sources:
+/// tokenizer.model: tokenizer.model, kTokenizerChoiceFile, tokenizer_config.json, special_tokens_map.json and
+/// tokenizer.json; ripstop reads the first two. transformers prefers tokenizer.json: from the .model alone,
+/// LlamaTokenizer of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>",
+/// "</s>" and "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it
+/// is left out, and `difference` says why. `longest`: the model's number of positions. Sources:
 /// https://github.com/huggingface/tokenizers (the JSON form of Tokenizer);
 /// https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest);

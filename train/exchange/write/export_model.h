@@ -57,7 +57,7 @@ struct ExportOptions {
   bool hashes_files = true;
   std::string written_by = {};  ///< version and commit of this program
   CardFacts facts = {};         ///< facts for the head of README.md
-  /// Called on rank 0 with notes for people: leftovers of a killed export, missing files.
+  /// Called on rank 0 with notes for people, as on a killed export or missing files.
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
@@ -89,11 +89,11 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
 /// Writes a Hugging Face model as the run directory `output`, with the one-rank checkpoint
 /// checkpoints/step_00000000 and the files of the model's tokenizer, if any. The weights are float32; the
 /// moments are zeros, which take no disk space. The memory does not grow with the model (write_rank_file).
-/// `output` appears complete or not at all. Calls `note` for each directory that killed imports left, and
-/// `progress`, on this thread, with the number of weights done; an exception of `progress` ends the import.
-/// Returns the bytes of the checkpoint. Needs no MPI; main thread only (libhdf5). Throws Error(kUsage) if
-/// `output` exists and is not an empty directory, Error(kStorage) if writing fails or the disk has too little
-/// space, and what read_pretrained throws.
+/// `output` appears complete or not at all. Calls `note` for leftovers of killed imports and with notes on
+/// the files, and `progress`, on this thread, with the number of weights done; an exception of `progress`
+/// ends the import. Returns the bytes of the checkpoint. Needs no MPI; main thread only (libhdf5). Throws
+/// Error(kUsage) if `output` exists and is not an empty directory, Error(kStorage) if writing fails or the
+/// disk has too little space, and what read_pretrained throws.
 int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
                      const std::function<void(const std::string&)>& note = {},
                      const std::function<void(int64_t elements)>& progress = {});

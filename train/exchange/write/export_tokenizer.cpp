@@ -174,7 +174,7 @@ std::string config_of_json(const Tokenizer& tokenizer, int64_t longest) {
   return text_of_json(config, 2) + "\n";
 }
 
-// Why tokenizer.json cannot describe the model; empty if it can.
+// The reason why tokenizer.json cannot describe the model; empty if it can.
 std::string undescribable(const SentencePieceModel& model) {
   const auto has = [&](PieceKind kind) {
     return std::ranges::any_of(model.pieces, [&](const ModelPiece& piece) { return piece.kind == kind; });
