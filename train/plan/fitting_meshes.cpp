@@ -27,7 +27,7 @@ MeshSizes sharding_mesh(const RunConfig& config, int64_t ranks, int64_t tensor) 
 }
 
 // The smallest mesh that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks; `unit` is
-// a multiple of stages x `tensor`. nullopt if no mesh of up to most_ranks() ranks fits.
+// a multiple of mesh.pipeline x `tensor`. nullopt if no mesh of up to most_ranks() ranks fits.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
@@ -107,7 +107,7 @@ void find_other_ranks(const RunConfig& config, const RunTarget& target, const Re
   found.words_to_type = words_to_type(config, *found.more_ranks, ranks_per_node);
 }
 
-// Plans `run` on each sharding_mesh() of target.ranks ranks and calls body(fits) after each plan.
+// Plans `run` on each sharding_mesh() of target.ranks ranks that suits the nodes, and then calls body(fits).
 template <class Body>
 void plan_same_ranks(const RunConfig& config, const RunTarget& target, ResolvedRun& run, Body body) {
   for (const int64_t tensor : tensor_axis_sizes(run.model)) {

@@ -25,23 +25,23 @@ FittingMesh fitting_mesh(const ResolvedRun& run);
 
 /// Alternatives to a plan of R ranks. The memory of each is planned, not extrapolated.
 struct FittingMeshes {
-  /// The meshes of R ranks with the config's pipeline and without replicas that fit, each with the least
-  /// recomputation that fits and then the largest micro-batch. If no mesh fits, `more_ranks` and
+  /// The meshes of R ranks that fit, with the config's pipeline and no replicas, each with the least
+  /// recomputation that fits and then the largest micro-batch. Only if there are none, `more_ranks` and
   /// `bfloat16_moments` are searched.
   std::vector<FittingMesh> same_ranks;
   /// The smallest mesh that fits if each rank has as much memory as now: in whole nodes of the present size,
   /// else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.
   std::optional<FittingMesh> more_ranks;
-  /// Options and overrides for more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". "" if
-  /// target.ranks_per_node is not known.
+  /// Options and overrides for more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". "" without
+  /// more_ranks, or if target.ranks_per_node is not known.
   std::string words_to_type;
   int64_t most_ranks = 0;  ///< max(1024, 64 R)
-  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if no mesh fits, or the run has them already.
+  /// A mesh of R ranks that fits with bfloat16 moments; nullopt if none does, or the run has them already.
   std::optional<FittingMesh> bfloat16_moments;
   FittingMesh least;  ///< the mesh of R ranks that needs the least memory
 
-  /// "these fit: ...", "12 ranks with as much memory each would fit (--nodes 3 --ntasks-per-node 4): ...;
-  /// with 4 ranks as now, replicate 1 x fsdp 1 x tensor 4 with micro_batch_sequences 1 needs 9.1 GiB".
+  /// "these fit: ...", or "12 ranks with as much memory each would fit (--nodes 3 --ntasks-per-node 4): ...;
+  /// with 4 ranks as now, ... needs 9.1 GiB", or "no number of ranks up to 1024 helps: ...".
   std::string to_text() const;
 };
 

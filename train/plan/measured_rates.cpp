@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sizes of the timed models, two to four times apart: PlannedClock interpolates between them.
+// Sizes of the timed models, `hidden` two to four times apart: PlannedClock interpolates between them.
 struct Sample {
   int64_t hidden, intermediate, heads, vocabulary, sequences, positions;
 };

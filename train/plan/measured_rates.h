@@ -4,8 +4,8 @@
 
 namespace ripstop {
 
-/// Measures the rates of this launch. All ranks train a few small models, each alone but at the same time, so
-/// that they share cores, caches and power as in a step; a kernel's time is the mean of the ranks' medians.
+/// Measures the rates of this launch. Each rank trains a few small models alone, but all ranks do so at once,
+/// to share cores, caches and power as in a step; a kernel's time is the mean of the ranks' medians.
 /// Also measures power, memory and links. Takes half a minute on a CPU. Collective; equal on all ranks.
 Rates measure_rates(MpiWorld& world, const Device& device);
 

@@ -36,7 +36,7 @@ struct MeshSearch {
   /// fewest bytes between nodes, then the fewest bytes in all (kAsFewBytes says which count as equal), then
   /// the largest micro-batch, then the least memory. Each row has the least recomputation that fits.
   std::vector<ResolvedRun> rows;
-  int64_t fitting = 0;             ///< number of pairs of mesh and micro-batch that fit, in `rows` or not
+  int64_t fitting = 0;             ///< number of plans that fit, in `rows` or not
   std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh
 };
 

@@ -88,7 +88,7 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b)
     if (divide_up(share, divide_up(share, b)) == b && fits(b)) sizes.push_back(b);
-  // If the tensor axis cannot cut any of these sizes, takes all sizes that the axis can cut.
+  // If fits() refuses all of these sizes, takes all sizes that it accepts.
   for (int64_t b = most; sizes.empty() && b >= 1; --b)
     if (fits(b)) sizes.push_back(b);
   return sizes;

@@ -42,16 +42,16 @@ bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,
                                const std::vector<Recompute>& recomputes, const std::vector<int64_t>& sizes,
                                ResolvedRun& run);
 
-/// On a GPU, enlarges the head's chunks of rows as memory allows, up to 8 times HeadLoss::kChunkRows, or
-/// until one chunk holds all rows of a micro-batch. Larger chunks save time and change only the order of
+/// On a GPU of known memory, enlarges the head's chunks of rows as far as fits, up to 8 HeadLoss::kChunkRows,
+/// or until one chunk holds all rows of a micro-batch. Larger chunks save time and change only the order of
 /// sums. `run` must be planned and fit.
 void enlarge_head_chunk(const RunTarget& target, ResolvedRun& run);
 
 /// "1 micro-batch of 4 on each of 2 data ranks", followed by idle_text.
 std::string micro_batches_text(const RunConfig& config, const ResolvedRun& run);
 
-/// ", 25.0% idle: data rank 3 has no sequence, train.global_batch_sequences=4 takes the same time": the ranks
-/// with less work, and a batch that keeps all ranks busy. "" if no sequence is empty.
+/// ", 25.0% idle: data rank 3 has no sequence, train.global_batch_sequences=4 takes the same time": the
+/// reason, and a batch that keeps all ranks busy. "" if no sequence is empty.
 std::string idle_text(const RunConfig& config, const ResolvedRun& run);
 
 }  // namespace ripstop

@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// The plan of the fullest rank in aligned lines: bytes by category, the total and the device's memory (if
-/// known), bytes sent per step by axis. No line end after the last line.
+/// The plan of the fullest rank in aligned lines: bytes by category, their total and the device's memory (if
+/// known), parts for summaries and saves (if any), bytes sent per step by axis. No last line end.
 std::string plan_text(const ResolvedRun& run, const std::optional<int64_t>& device_memory_bytes);
 
 /// "6738415616 parameters", or "6738415616 frozen parameters and 8388608 of adapters (rank 16 on q_proj,

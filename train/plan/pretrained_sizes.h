@@ -25,10 +25,9 @@ struct PretrainedOrigin {
   bool has_begun = false;  ///< `directory` is a checkpoint of this run, or find_continued()
 };
 
-/// The origin for a config with model.pretrained. Reads only directories and manifests. Throws Error(kUsage),
-/// with the path to type instead, if the run has not begun and the model does not exist; Error(kStorage) if
-/// the model does not exist and all checkpoints of the run are unreadable. Also throws like find_stored_model
-/// and find_continued.
+/// The origin for a config with model.pretrained. Reads only directories and manifests. If the model does not
+/// exist, throws Error(kUsage), with a hint, for a run without checkpoints, and Error(kStorage) for a run
+/// that has checkpoints, but no whole one. Also throws like find_stored_model and find_continued.
 PretrainedOrigin find_pretrained_origin(Io& io, const RunConfig& config);
 
 /// The sizes from config.json or the manifest. Throws like read_pretrained_config and read_manifest.

@@ -43,9 +43,9 @@ Device planned_device(const PlanRequest& request);
 /// collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
-/// The plan of the rank with the most memory. Plans only the first and the last rank of fsdp and tensor axis,
-/// because ranks differ only by the replicated parameters in their shards. Of a pipeline, plans the first
-/// rank, the last, and the first with each other number of layers: earlier ranks keep more micro-batches.
+/// The plan of the rank with the most memory. Plans only the first and last rank of fsdp and tensor axis,
+/// because ranks differ only by the replicated parameters in their shards. Of a pipeline, plans the first and
+/// last rank, and between them the first with each number of layers: earlier ranks keep more micro-batches.
 RankPlan plan_fullest(const PlanRequest& request);
 
 /// A stage of a pipeline.

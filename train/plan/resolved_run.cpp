@@ -36,8 +36,8 @@ std::string near_dataset(const DataSection& data) {
       std::filesystem::exists(directory, ignored) ? "DIR, and give DIR" : shell_word(directory));
 }
 
-// The number of token ids for a pretrained model with `own` ids: with model.resize_vocabulary, the data set's
-// number if that is larger.
+// The number of token ids for a pretrained model with `own` ids: the data set's if that is larger, which
+// is refused without model.resize_vocabulary.
 int64_t resolve_vocabulary(const RunConfig& config, int64_t own, int64_t of_data,
                            std::vector<std::string>& notes) {
   const ResizeVocabulary how = config.model.resize_vocabulary;
@@ -55,7 +55,7 @@ int64_t resolve_vocabulary(const RunConfig& config, int64_t own, int64_t of_data
   return of_data;
 }
 
-// The sizes of model.pretrained. Throws if its positions or token ids are too few for the data.
+// The sizes of model.pretrained. Throws if its positions, window or token ids are too few for the data.
 ModelConfig resolve_pretrained(const RunConfig& config, const RunTarget& target,
                                std::vector<std::string>& notes) {
   RIPSTOP_CHECK(target.pretrained.has_value(), "the sizes of {} were not read", config.model.pretrained);

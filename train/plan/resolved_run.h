@@ -64,7 +64,7 @@ struct ResolvedRun {
   }
   /// Share of a step in which ranks compute empty sequences or nothing.
   double idle_share_in_all() const { return 1 - (1 - idle_share) * (1 - pipeline_idle_share); }
-  /// Operations of recomputation divided by all other operations: 0 to about 1/3.
+  /// Operations of recomputation divided by all others: 0 to about 1/3, or 1/2 if only adapters are trained.
   double recomputed_share() const;
   /// The mesh that writes summaries. Each rank keeps its index on the tensor axis.
   MeshSizes summaries_mesh() const {
@@ -73,12 +73,12 @@ struct ResolvedRun {
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes.
-/// plan_with_micro_batch decides the rest. Throws Error(kUsage) and Error(kInputData) like resolve_run.
+/// Throws Error(kUsage) if config and model do not fit, Error(kInputData) for an unknown or small vocabulary.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
-/// Decides everything and plans the step. Throws Error(kUsage) if the mesh cannot cut the batch or the
-/// sequences as asked, Error(kInputData) if the data set's vocabulary is larger than the model's, and
-/// PlanTooLarge (train/plan/fitting_meshes.h) if the plan exceeds the memory.
+/// Decides everything and plans the step. Throws like unplanned_run, Error(kResources) if the mesh does not
+/// suit ranks or model, Error(kUsage) if it cannot cut the batch as asked, and PlanTooLarge
+/// (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 
 }  // namespace ripstop

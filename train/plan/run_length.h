@@ -17,15 +17,15 @@ struct RunSpeed {
   std::string source;            ///< "measured by the run's last steps", "by data sheet: ..."
 };
 
-/// The last steps in `log`, at most `most`, of its last start: earlier ones may be from other machines. The
-/// median of 21 steps is that of steps without saves and validations.
+/// The last steps in `log`, at most `most`, of its last start: earlier ones may be from other machines. In
+/// the median of 21 steps, those with saves or validations hardly count.
 std::span<const StepMetrics> last_steps(const MetricsLog& log, size_t most = 21);
 
-/// Median tokens a second of last_steps(); nullopt without steps.
+/// Median tokens a second of last_steps(); nullopt without steps, or if it is 0.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
-/// The median speed of the last steps in a run's log. nullopt if it has no steps, or if the last start had
-/// another model, sequence length, mesh, recomputation or kind of device.
+/// median_speed_of_last_start() with its facts; nullopt without it, or if that start had another model,
+/// sequence length, mesh, recomputation or kind of device.
 std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
                                        const RunTarget& target);
 
@@ -47,8 +47,8 @@ struct RunLength {
   std::optional<double> kwh() const;
 };
 
-/// The length of `run`, without RunLength::speed. Throws the error of check_steps() for the steps that
-/// train.epochs come to.
+/// The data, steps, step_tokens and checkpoint_bytes of `run`; leaves the rest unset. Throws the error of
+/// check_steps() for the steps that train.epochs come to.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);
 

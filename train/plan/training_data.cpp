@@ -29,7 +29,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
           .shares = config.data.shares()};
 }
 
-// The number of sequences in the first `epochs` epochs without weights; nullopt if goes_on() is false.
+// The number of sequences in the first `epochs` epochs without data.weights; nullopt if goes_on() is false.
 // Extends data.sequences_before.
 std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets,
                                            const BatchLoaderOptions& options, int64_t epochs,

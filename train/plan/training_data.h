@@ -23,17 +23,17 @@ struct SetData : DataCounts {
   /// The sum of the squares of the examples' tokens, to which attention's time is proportional. Running text
   /// counts as if all of its documents were as long as a sequence.
   double squared_tokens = 0;
-  double epochs = 0;  ///< passes over the data in the whole run; with weights the expected number
+  double epochs = 0;  ///< passes over the data in the whole run; with data.weights the expected number
 };
 
-/// The sums over all data sets. `kind` is the first set's; `epochs` is 0 with weights, where sets differ.
+/// The sums over all data sets. `kind` is the first set's; `epochs` is 0 with data.weights: sets differ.
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< the hash of each data set's first PackPlan, with spaces between
   int64_t first_step = 0;      ///< steps done in the checkpoint with which the run goes on
   int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
   int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
-  /// Sequences in the first 0, 1, 2 .. epochs without weights, as far as they are counted.
+  /// Sequences in the first 0, 1, 2 .. epochs without data.weights, as far as they are counted.
   std::vector<int64_t> sequences_before = {};
 };
 
@@ -45,7 +45,7 @@ std::vector<TokenDataset> open_training_sets(const RunConfig& config, const Toke
 const TokenDataset* find_conversations(DataSets datasets);
 
 /// The tokenizer options of the first set with conversations: how a model of the run reads questions. nullopt
-/// if that is the first set, whose options the run's tokenizer has already, or if no set has conversations.
+/// if that is the first of all sets, whose options the run's tokenizer has, or if no set has conversations.
 std::optional<TokenizerChoice> question_choice(DataSets datasets);
 
 /// content_hash() of each of `sets`, with spaces between.
@@ -75,7 +75,7 @@ bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 /// Error(kInputData), if a set has no targets; the hint names a data.sequence_length that is long enough.
 void require_targets(DataSets datasets, const RunConfig& config);
 
-/// A note if `max_new_tokens` of [generation] would cut more than a tenth of a data set's summaries; else "".
+/// A note if `max_new_tokens` would cut a tenth or more of a set's summaries or last answers; else "".
 std::string short_summaries_note(DataSets datasets, int64_t max_new_tokens);
 
 /// short_summaries_note(), a note if the data sets have different prompts, and loss_on_note().
