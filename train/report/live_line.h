@@ -23,7 +23,7 @@ class LiveLine {
 
   /// Whether the stream can show a live line.
   bool is_live() const { return terminal_.rewrites; }
-  /// Whether the live line is old enough to be rewritten. Frequent callers ask before they make a text.
+  /// Whether a live line can and should be shown: none is there, or it is old. Ask before making a text.
   bool is_due() const;
 
   /// Shows `text` as the live line, cut to the width. Does nothing if the stream cannot show a live line.

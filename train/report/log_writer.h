@@ -29,8 +29,8 @@ struct LogRights {
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
-/// A log that grows by whole lines, in the order of add(). Only its thread uses the file, so a file system
-/// that does not answer does not block the caller. A line that cannot be written waits in memory.
+/// A log that grows by whole lines, in the order of add(). After opening, only its thread uses the file, so a
+/// file system that does not answer blocks no caller. A line that cannot be written waits in memory.
 ///
 /// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
 /// and appends to it the lines of the old file after the last line that both files have. So no line is lost.
@@ -54,8 +54,8 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   /// Adds `line`, which ends with a line end, and `record` for the second file, and returns; the thread
-  /// writes them. Waits for room only if kMostWaitingBytes wait already; then throws Error(kStorage) if a
-  /// write fails, or if the thread does nothing for LogRights::patience_seconds.
+  /// writes them. Waits for room only if kMostWaitingBytes wait already; then throws the Error of a
+  /// failed attempt, or Error(kStorage) if the thread does nothing for LogRights::patience_seconds.
   void add(std::string line, std::string record = "");
   /// Removes the line that was added last, with its record. Returns false if its write has begun.
   bool take_back();

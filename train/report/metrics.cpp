@@ -71,7 +71,7 @@ struct LogLine {
   int64_t step;   // step of the event
 };
 
-// The lines of a log whose first byte lies in [begin, end). A line must begin at `begin`.
+// The lines of a log that begin in the bytes [begin, end). A line must begin at `begin`.
 struct LogPart {
   int64_t begin = 0, end = INT64_MAX;
 };

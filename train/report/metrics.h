@@ -118,7 +118,7 @@ struct StartEvent {
   int64_t checkpoint_bytes = 0;    ///< size of one checkpoint
   int64_t takeover = 0;            ///< Takeover::number; 0 if the start found nothing to do
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
-  std::string deadline_source;     ///< the name of an environment variable, or "squeue"
+  std::string deadline_source;     ///< "squeue", or the name of an environment variable; or empty
   int64_t parameters = 0;
   int64_t trained_parameters = 0;
   double flops_per_token = 0;                 ///< counts half of full attention, because attention is causal
@@ -255,7 +255,7 @@ struct ValidationEvent {
   double loss = 0;           ///< mean over all targets of the split
   int64_t target_count = 0;  ///< targets in the split
   double seconds = 0;
-  bool best = false;  ///< better than all validations before it, not counting step 0
+  bool best = false;  ///< the best since step 1 by checkpoint.keep_best; false if that is "none"
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   struct Sample {
     std::string id, summary, reference;  ///< UTF-8
@@ -350,7 +350,7 @@ struct EndReason {
 struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
-  int exit_code = 0;                  ///< 75: a stop was requested, run the command again
+  int exit_code = 0;                  ///< 75: stopped before the last step, run the command again
   std::string reason;                 ///< an EndReason word
   StepCost planned;                   ///< the plan of rank 0
   StepCost measured;                  ///< measured on rank 0

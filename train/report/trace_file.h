@@ -74,7 +74,7 @@ void write_trace(Io& io, const std::filesystem::path& folder, const TraceFacts& 
 struct MergedTraces {
   TraceFacts facts;                   ///< facts of the first rank, with the largest clock error of all
   int64_t ranks = 0;                  ///< ranks in the merged file
-  std::vector<std::string> problems;  ///< files that are missing or damaged, and left out
+  std::vector<std::string> problems;  ///< files left out: missing, damaged, or of an older trace
 };
 
 /// Merges the traces in `folder` into `output`, which may exist, with pid = rank. Throws Error(kInputData) if
