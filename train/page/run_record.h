@@ -88,7 +88,7 @@ struct RunRecord {
   TimeUse seconds;
   std::optional<RunAccount> account;  ///< the last account
   std::map<std::string, HostTime> hosts;
-  std::optional<CheckpointState> state_of_checkpoint;  ///< of the newest; nullopt: none, or damaged
+  std::optional<CheckpointState> state_of_checkpoint;  ///< the newest one's; nullopt: none, or damaged
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
   std::string predictions_from;                        ///< the evaluation that has `predictions`
   std::vector<Prediction> predictions;                 ///< the first kMostPredictions
