@@ -11,21 +11,21 @@
 
 namespace ripstop {
 
-/// The exit code of a process, where possible a number of sysexits.h.
+/// Exit codes, where possible numbers of sysexits.h.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          ///< wrong command line or config file
-  kInputData = 65,      ///< wrong corpus, tokenizer or data set
+  kInputData = 65,      ///< wrong input, such as a corpus or a model
   kBug = 70,            ///< a fault of ripstop itself
-  kStorage = 74,        ///< the file system or a checkpoint failed
+  kStorage = 74,        ///< the file system or a checkpoint failed, or the run was taken over
   kRequeue = 75,        ///< no error: a signal or time limit ended the process; run the same command again
-  kCommunication = 76,  ///< a rank was lost or does not answer, or restarts made no new checkpoint
+  kCommunication = 76,  ///< a rank or its storage does not answer, or restarts made no new checkpoint
   kNumerics = 77,       ///< the loss or a gradient is not finite, or differs from that of one rank (`check`)
   kResources = 78,      ///< too little memory, or a mesh or machine that does not fit
 };
 
-/// A failure to report to the user. `what()` is one line: the problem, with the values found and expected.
-/// `hint()` is a remedy for the user, or empty. train/main.cpp catches Errors.
+/// A failure to report. `what()` is one line: the problem, with the values found and expected. `hint()` is a
+/// remedy, or empty. train/main.cpp catches Errors.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what, std::string hint = {})

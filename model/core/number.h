@@ -15,7 +15,7 @@ struct ValueRange {
   bool below_most = false;   ///< `most` itself is refused
 };
 
-/// Returns nullopt if `text` is anything but one decimal integer that fits into 64 bits.
+/// Returns nullopt if `text` is anything but one decimal integer, without +, of 64 bits.
 inline std::optional<int64_t> parse_integer(std::string_view text) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
