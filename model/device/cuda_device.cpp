@@ -1,4 +1,4 @@
-// The device table of NVIDIA GPUs. Allocation and copies to pageable host memory block the calling thread.
+// The device table of NVIDIA GPUs. Allocation, and copies from or to host memory, may block the caller.
 #include "model/device/cuda_device.h"
 
 #include <algorithm>

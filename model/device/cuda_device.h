@@ -1,4 +1,4 @@
-// Declarations that all files of the CUDA back end share.
+// Declarations that files of the CUDA back end share.
 #pragma once
 #include <cuda_runtime_api.h>
 

@@ -31,20 +31,20 @@ struct CudaMachine {
   std::string architectures;           ///< compute capabilities of the compiled kernels: "80 90 100"
   std::vector<CudaLibrary> libraries;  ///< driver, run time, cuBLASLt, cuDNN
   std::vector<CudaGpu> gpus;
-  std::string problem;  ///< why `gpus` is empty: no driver, too old a driver, no device
+  std::string problem;  ///< why `gpus` is empty: no CUDA back end, no driver, too old a driver, no GPU
 };
 
 bool cuda_is_built() noexcept;  ///< whether this program has the CUDA back end
 
-/// Fills a CudaMachine. Never throws, works without a driver, and takes no memory on any GPU.
+/// Fills a CudaMachine. Never throws, works without a driver, and takes no GPU memory.
 CudaMachine look_at_cuda();
 
 /// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): the compute mode,
-/// uncorrected memory errors, other processes on the GPU. Empty without NVML.
+/// uncorrected memory errors, other processes. Empty without NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
 /// The energy that the GPU at the PCI address `bus` has used since the driver was loaded. Thread-safe. Throws
-/// Error(kResources) without NVML, and for GPUs before Volta.
+/// Error(kResources) without CUDA or NVML, and for GPUs before Volta.
 /// Source: NVML API Reference, nvmlDeviceGetTotalEnergyConsumption.
 int64_t gpu_millijoules(const std::string& bus);
 

@@ -121,7 +121,7 @@ class KernelObserver;
 class Stream {
  public:
   /// `urgent`: a busy device runs this stream's work first. `observer` (model/ops/kernel_work.h) gets
-  /// each kernel call of this stream, makes it or not, and must outlive the stream. Null: none.
+  /// each kernel call of this stream, may run it, and must outlive the stream. Null: none.
   explicit Stream(const Device& device, bool urgent = false, KernelObserver* observer = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;

@@ -1,4 +1,4 @@
-// A build without CUDA links this file instead of the cuda_*.cpp files of this folder.
+// A build without CUDA links this file instead of cuda_*.cpp (except cuda_machine.cpp).
 #include "model/device/cuda_machine.h"
 #include "model/device/device.h"
 
