@@ -85,7 +85,7 @@ struct KernelTable {
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< the kernels compute nothing
-/// The kernels hand each call, with its work, to the stream's observer, which runs the device's kernel.
+/// The kernels hand each call, with its work, to the stream's observer, which may run the device's kernel.
 const KernelTable& observed_kernels();
 /// Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);

@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// The work of one call of a kernel: the least operations and bytes that it needs.
+/// The work of one call of a kernel: its operations and its operands' bytes.
 struct KernelWork {
   const char* kernel = "";        ///< the name of the entry of KernelTable
   DType dtype = DType::kFloat32;  ///< dtype of the first operand
@@ -16,7 +16,7 @@ struct KernelWork {
   /// document, H * D. Other kernels: rows and columns of the largest operand, `bytes` per element of it.
   std::array<int64_t, 3> sizes{1, 1, 1};
   int64_t flops = 0;  ///< operations of a product or an attention (causal); 0 for all other kernels
-  int64_t bytes = 0;  ///< bytes of the operands; an operand that is read and written counts twice
+  int64_t bytes = 0;  ///< bytes of the operands, twice if read and written (once in (+)= and add_dropout())
 };
 
 /// Runs the kernels of a stream. `kernel` queues the computation, and on kMeta does nothing; run() need not

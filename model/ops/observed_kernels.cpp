@@ -32,7 +32,7 @@ void add_operand(KernelWork& work, const Tensor& t) {
 }
 void add_operand(KernelWork&, const auto&) {}
 
-// Counts arguments number kPlaces; an argument that is named twice counts twice.
+// Counts the arguments at indices kPlaces; an index that is given twice counts twice.
 template <size_t... kPlaces>
 void add_operands(KernelWork& work, const auto& args) {
   (add_operand(work, std::get<kPlaces>(args)), ...);

@@ -1,4 +1,4 @@
-// The checks of operands. All throw Error(kBug), whose message names the operand by `what`.
+// The checks of operands. All throw Error(kBug). `what` names the operand in the message.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace ripstop {
 void check_rows(const Tensor& t, int64_t rows, int64_t columns, const char* what);
 /// Checks rows, columns and dtype, and that t is contiguous.
 void check_matrix(const Tensor& t, int64_t rows, int64_t columns, DType dtype, const char* what);
-/// Checks that t has `count` elements in any shape, and is contiguous.
+/// Checks dtype, that t has `count` elements, and that t is contiguous.
 void check_count(const Tensor& t, int64_t count, DType dtype, const char* what);
 void check_dtype(const Tensor& t, DType dtype, const char* what);
 
@@ -29,7 +29,7 @@ void check_float(const Tensor& t, int64_t count, const char* what);
 void check_heads(const Heads& heads);
 /// Checks that offset is int32 and has room for `count` + 1 elements.
 void check_documents(const Documents& documents);
-/// Checks the rows of a decode step and their cache.
+/// Checks rows of q|k|v and their places in a cache.
 void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
                  const Tensor& cache);
 /// Checks that x and y are contiguous, of one shape and one activation dtype, and that `bits` are valid.

@@ -7,8 +7,8 @@
 // - The workspace comes from the context's arena (category kWorkspace) and is freed on return.
 // - Outputs must not overlap inputs unless the contract allows that.
 // - Throws Error(kBug) if shapes or dtypes do not fit.
-// - Every sum has a fixed order for a given number of threads. Exception: the backward of attention on kCuda,
-//   unless the device is deterministic.
+// - Every sum has a fixed order for a given number of threads. Exceptions on kCuda, unless the device is
+//   deterministic: the backward of attention, and products, which may change their algorithm (GemmPlans).
 // model/config.h has the letters of shapes. Here also:
 //   I, O  columns of a linear's input and output       M  rows picked by a list, such as rows with a target
 //   S     sequences that decode one token at a time    P  positions of a table or of a cache
@@ -41,8 +41,8 @@ void linear_backward_weight(Context& context, const Tensor& dy, const Tensor& x,
                             Accumulate accumulate);
 
 /// reserve_linear allocates and frees the workspace of linear(), reserve_linear_backward the workspace of
-/// both gradients, or of dx alone if dw is null. Meant for products whose number of rows depends on data,
-/// because a plan needs room for every number of rows, and fewer rows may need more workspace.
+/// both gradients, or of dx alone if dw is null. For products whose number of rows depends on data, because
+/// a plan needs room for every number, and fewer rows may need more workspace.
 void reserve_linear(Context& context, const Tensor& x, const Tensor& w, const Tensor& y);
 void reserve_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Tensor& w,
                              const Tensor& dx, const Tensor& dw);
@@ -59,9 +59,9 @@ void add_bias_backward(Context& context, const Tensor& dy, const Tensor& dbias, 
 ///   sum = residual + branch
 ///   inverse_rms = 1 / sqrt(mean(sum^2) + epsilon)
 ///   normed = sum * inverse_rms * weight
-/// residual, branch, sum, normed [N, C] activation dtype; weight [C] activation dtype; inverse_rms [N]
-/// float32. If `branch` is null, sum = residual. `sum` may be the same tensor as `residual`. The mean reads
-/// `sum` as stored (rounded). Source: RMSNorm, arXiv:1910.07467.
+/// residual, branch, sum, normed [N, C], weight [C] activation dtype; inverse_rms [N] float32. If `branch` is
+/// null, sum = residual. `sum` may be the tensor `residual`. The mean reads `sum` as stored (rounded).
+/// Source: RMSNorm, arXiv:1910.07467.
 void add_rmsnorm(Context& context, const Tensor& residual, const Tensor& branch, const Tensor& weight,
                  double epsilon, const Tensor& sum, const Tensor& normed, const Tensor& inverse_rms);
 
@@ -136,7 +136,7 @@ struct AttentionSizes {
 int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Direction direction);
 
 /// For each row s of qkv [S, row]: cache[slot[s], position[s]] = the row's key and value heads. cache [slots,
-/// P, 2, K*D] activation dtype; slot, position [S] int32.
+/// P, 2, K*D] activation dtype; slot, position (a place, see CachedTail) [S] int32.
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
@@ -226,13 +226,13 @@ int64_t squared_norm_workspace_bytes(const Device& device, int64_t count);
 
 void fill_zero(Context& context, const Tensor& x);
 
-/// y = x, converted to y's dtype: float32 to bfloat16, bfloat16 to float32, or a copy. Equal counts.
+/// y = x, converted to y's dtype: between float32 and bfloat16, or a copy. Equal counts.
 void convert(Context& context, const Tensor& x, const Tensor& y);
 
 /// y += x. float32, equal counts.
 void add(Context& context, const Tensor& x, const Tensor& y);
 
-/// x *= factor; x has the activation dtype.
+/// x *= factor; x activation dtype.
 void scale(Context& context, double factor, const Tensor& x);
 
 /// The random bits of dropout depend only on the logical element, not on the mesh. Row n and column c of the
@@ -257,7 +257,7 @@ void add_dropout(Context& context, const Tensor& x, const DropoutBits& bits, con
 
 // ---- sums over ranks
 
-/// One term of a call of reduce_pieces(); `data` is on the device of the call's `out`.
+/// One term of reduce_pieces(); `data` is on the device of `out`.
 struct RankPiece {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;

@@ -23,8 +23,8 @@ class TensorAxis {
   virtual int64_t count() const = 0;
   virtual int64_t index() const = 0;
 
-  /// The rows of `rows` that this rank holds between sub-layers: all, or with sequence parallelism rows /
-  /// count(), which must be a whole number.
+  /// The number of rows, of `rows` in all, that this rank holds between sub-layers: all, or with sequence
+  /// parallelism rows / count(), which must be whole.
   virtual int64_t local_rows(int64_t rows) const = 0;
 
   int64_t first_local_row(int64_t rows) const {
