@@ -18,7 +18,7 @@ namespace {
 // Elements of one task: 32 KiB of each float32 array.
 constexpr int64_t kBlock = 8192;
 
-/// Pointers to one element in each array of a call.
+/// Pointers to one element of gradient, master and moments.
 template <class Moment>
 struct Range {
   const float* gradient;

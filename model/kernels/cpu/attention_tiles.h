@@ -29,7 +29,7 @@ struct Rows {
   int64_t stride;
 };
 
-// The sums of a block take 24 of 32 registers with AVX-512, 12 of 16 with AVX, 8 of 16 with SSE.
+// Registers for a block's sums: 24 of 32 (AVX-512), 12 of 16 (AVX) or 32 (ARM), 8 of 16 (SSE).
 #if defined(__AVX512F__)
 inline constexpr int kBlockRows = 8, kBlockVectors = 3;
 #elif defined(__AVX__) || defined(__aarch64__)
@@ -173,7 +173,7 @@ inline int64_t first_visible(int64_t key) {
   return key / kLanes * kLanes;
 }
 
-/// scores [kTile keys, kTile queries] = keys * queries^T. Skips most of a diagonal tile's masked half.
+/// scores [keys, kTile] = keys * queries [size, kTile]. Skips most of a diagonal tile's masked half.
 inline void score(Rows<const float> keys, const float* queries, int64_t key_count, int64_t query_columns,
                   int64_t size, bool diagonal, float* scores) {
   const int64_t step = diagonal ? kLanes : kTile;

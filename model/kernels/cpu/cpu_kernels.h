@@ -10,7 +10,7 @@ namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 RIPSTOP_OTHER_KERNELS(RIPSTOP_CPU_KERNEL)
 #undef RIPSTOP_CPU_KERNEL
 
-/// The same bytes for all instruction sets; the workspaces of products (linear.h) depend on the processor.
+/// Workspaces, equal for all instruction sets; those of products (linear.h) depend on the processor.
 #define RIPSTOP_CPU_WORKSPACE(kernel) std::remove_pointer_t<decltype(WorkspaceTable::kernel)> kernel##_bytes;
 RIPSTOP_CPU_WORKSPACE(add_bias_backward)
 RIPSTOP_CPU_WORKSPACE(add_rmsnorm_backward)

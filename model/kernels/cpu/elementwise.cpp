@@ -1,4 +1,4 @@
-// Sums add up each block of a fixed size in float64, and then the sums of the blocks in order, so the bits
+// Sums of float32 add up each block of a fixed size in float64, then the blocks' sums in order, so the bits
 // are the same for any number of threads.
 #include <cstring>
 

@@ -59,7 +59,7 @@ RowStatistics combine(const float* all, int64_t slices, int64_t stride) {
     row.maximum = all[s * stride] > row.maximum ? all[s * stride] : row.maximum;
   for (int64_t s = 0; s < slices; ++s) {
     const float* one = all + s * stride;
-    // A slice without valid columns has the maximum -infinity, and -infinity - -infinity is NaN.
+    // Skips a slice without valid columns, whose sum is 0 and whose maximum is -infinity.
     if (one[1] != 0) row.sum += one[1] * std::exp(one[0] - row.maximum);
     row.target += one[2];
   }
