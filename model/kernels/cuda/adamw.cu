@@ -5,8 +5,8 @@
 //   m += (1 - b1) (g - m),  v = b2 v + (1 - b2) g^2
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
-// Each thread updates four consecutive elements, whose random bits (MomentBits in ops.h) are one Philox
-// block. Bandwidth is the limit: the four elements' 88 bytes take longer than the block's 100 instructions.
+// Each thread updates four elements, whose random bits (MomentBits in ops.h) are one Philox block, or one
+// element where blocks are not aligned. Four elements' 88 bytes take longer than a block's 100 instructions.
 #include <type_traits>
 
 #include "model/kernels/cuda/cuda_kernels.h"

@@ -4,8 +4,8 @@
 //   backward   ds = r (dy w) - s r^3 / C * sum(dy w s),  dw = sum over rows of dy s r
 //
 // Forward: one block per row. Backward: block b takes rows b, b + blocks, ... and sums its own dw, and a
-// second kernel adds the blocks' dw in a fixed order. Forward and backward have two variants: "held" reads a
-// row once, into the block's registers; "looped", for other rows, reads it twice, one element at a time.
+// second kernel adds the blocks' dw in a fixed order. Both have two variants: "held" reads a row once, into
+// the block's registers; "looped", for long or unaligned rows, reads it twice, one element at a time.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"

@@ -32,7 +32,7 @@ struct AttentionShape {
 
 /// The ids under which an execution binds memory. Ragged plans read lengths (int32 [documents]) and four
 /// arrays of offsets (int64 [documents + 1]; see RaggedOffsets). Forward does not read kOffsetKeyValue,
-/// and kByPlace does not read kOffsetHeads. Only ragged plans with grouped heads and kByRow or kOrdered use
+/// and kByPlace does not read kOffsetHeads. Only ragged plans with grouped heads, except kByPlace, use
 /// kDKeyGrouped and kDValueGrouped. Scalars are host floats: scale = 1/sqrt(D), masked = -infinity, one = 1.
 enum AttentionTensor : int64_t {
   kQuery = 1,

@@ -189,7 +189,7 @@ GraphTensor Graph::tensor(cudnnDataType_t type, const Extents& extents, const Ex
   t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, std::span<const int64_t>(strides));
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id == kNoId ? next_id_++ : id);
   t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
-  // A tensor without an id is never in memory; it only joins two operations.
+  // A tensor without an id only joins two operations.
   t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, id == kNoId);
   t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, by_value);
   t.set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, ragged_offset);

@@ -1,4 +1,4 @@
-// A sum takes two kernels: in the first, each block writes a float64 partial sum, and in the second, one
+// A float32 sum takes two kernels: in the first, each block writes a float64 partial sum; in the second, one
 // block adds these up. The number of blocks depends only on the number of elements, so the order is fixed.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"

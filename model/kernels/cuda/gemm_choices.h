@@ -18,8 +18,7 @@ struct GemmChoice {
 /// The fastest algorithms on one kind of GPU with one version of cuBLASLt, kept in a text file between runs.
 /// The first line names this GPU and version (the owner). Each further line has the gemm_name of a product,
 /// its algorithm in hexadecimal, and microseconds. A missing file and a file of another owner count as empty;
-/// damaged lines are skipped. If several ranks write at the same time, some lines may be lost, but the file
-/// stays valid.
+/// damaged lines are skipped. If several ranks write at once, lines may be lost, but the file stays valid.
 class GemmChoices {
  public:
   /// Without a path, nothing is read or written.
@@ -40,10 +39,10 @@ class GemmChoices {
 };
 
 /// The folder for files that ripstop can make again: $RIPSTOP_CACHE, else $XDG_CACHE_HOME/ripstop, else
-/// $HOME/.cache/ripstop; nullopt if no variable is set.
+/// $HOME/.cache/ripstop; nullopt if all are unset or empty.
 std::optional<std::filesystem::path> cache_folder();
 
-/// The file of choices of `owner`, such as "NVIDIA H100 80GB HBM3, cuBLASLt 130100", in cache_folder().
+/// The file of choices of `owner` ("NVIDIA H100 80GB HBM3, cuBLASLt 130100") in cache_folder(), if any.
 std::optional<std::filesystem::path> gemm_choices_path(const std::string& owner);
 
 }  // namespace ripstop::cuda

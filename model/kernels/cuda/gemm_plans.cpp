@@ -209,7 +209,7 @@ cublasStatus_t GemmPlans::run(const Work& work, const GemmDescriptors& descripto
 }
 
 // Timing repeats the product, so a product that accumulates writes to extra memory. Without extra memory,
-// counts the uses again from 0 and measures later.
+// counts the uses again from 0 and may measure later.
 void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
   const Gemm& gemm = work.gemm;
   const bool adds = accumulate == Accumulate::kYes;
@@ -235,7 +235,7 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
 }
 
 // The shortest time of several rounds for each candidate. Each round runs all candidates, so that a changing
-// clock of the GPU affects all of them; candidates far slower than the best run only once. A candidate that
+// clock of the GPU affects all of them; candidates far slower than the best are timed once. A candidate that
 // fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {

@@ -22,8 +22,8 @@ struct GemmDescriptors {
 /// the file has none, the plan uses cuBLASLt's first suggestion for kUsesBeforeMeasuring - 1 calls; then the
 /// suggestions are timed, and the fastest is used. While it is timed, a product that accumulates writes to
 /// extra memory; after kMostTries attempts without such memory, the first suggestion stays. On deterministic
-/// devices nothing is timed, since the choice must not depend on time. Products whose number of rows is not a
-/// multiple of kMeasuredRows rarely occur twice, and are not timed.
+/// devices (the choice must not depend on time) and for numbers of rows that are no multiple of kMeasuredRows
+/// (they rarely occur twice), a plan always uses the first suggestion.
 class GemmPlans {
  public:
   static constexpr int64_t kUsesBeforeMeasuring = 3;

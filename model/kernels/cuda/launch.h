@@ -34,13 +34,13 @@ void launch(const KernelCall& call, const char* name, void (*kernel)(Parameters.
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 
-/// Threads for a row of `parts` parts, at most `per_thread` parts each: a multiple of 32, limited to `most`.
+/// Threads for a row of `parts` parts, `per_thread` parts each: a multiple of 32, from 32 to `most`.
 inline int row_threads(int64_t parts, int64_t per_thread, int most) {
   const int64_t threads = round_up(divide_up(parts, per_thread), 32);
   return threads < 32 ? 32 : threads > most ? most : static_cast<int>(threads);
 }
 
-/// Whether each row (of `columns` elements) begins at a multiple of `bytes` bytes. Ignores empty tensors.
+/// Whether each row (of `columns` elements) begins at a multiple of `bytes` bytes. Ignores null tensors.
 inline bool aligned(int64_t bytes, int64_t columns, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (t->empty()) continue;
