@@ -25,7 +25,7 @@ struct AttentionSchedule {
   std::vector<DocumentGroup> groups;
 };
 
-/// The largest number of documents in one execution of a plan.
+/// The largest number of documents in one ragged group.
 inline constexpr int64_t kMostDocuments = 512;
 
 /// S of ragged plans: the smallest power of two that is at least `longest` and at least 128.
@@ -54,8 +54,8 @@ struct AttentionWorkspace {
   int64_t dquery = 0, dkey = 0, dvalue = 0, dquery_sum = 0, row_sum = 0;
   /// For backward with grouped heads: dK and dV per query head, if the plan does not allocate these itself.
   int64_t dkey_grouped = 0, dvalue_grouped = 0;
-  /// The plan's own workspace, from here to `bytes`; from `dkey_grouped` if the plan allocates dK and dV per
-  /// query head itself.
+  /// The plan's own workspace, from here to `bytes`; in backward, from `dkey_grouped` for dense plans and
+  /// Sums::kByPlace.
   int64_t plan = 0;
   int64_t bytes = 0;
 };
