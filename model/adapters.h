@@ -11,8 +11,8 @@ namespace ripstop {
 
 /// The k adapters of one physical matrix w of a layer, one for each adapted logical matrix in w. Adapter i
 /// reads the input x [N, I] of w and adds to its logical matrix's columns of y = x w^T. r is the rank, p the
-/// probability of dropout, f = scale / (1 - p), and m_i the adapter's own dropout mask (0 or 1 for each
-/// element of x):
+/// probability of dropout (0 except in training), f = scale / (1 - p), and m_i the adapter's own mask (0 or 1
+/// per element of x):
 ///
 ///   u_i [N, r] = f (m_i x) a_i^T,   u [N, k r] = u_0 | u_1 | ...     the "low" rows
 ///   y[columns of i] += u_i b_i^T

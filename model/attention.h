@@ -9,13 +9,13 @@
 
 namespace ripstop {
 
-/// One layer's cache of keys and values, and the places of one decode step's rows in it.
+/// One layer's cache of keys and values, and the places of the rows of a pass in it.
 struct CacheRows {
   Tensor cache;          ///< [slots, P, 2, K*D] of this layer; a slot has P places
   Tensor slot;           ///< [rows] int32: slot of the row's sequence
   Tensor position;       ///< [rows] int32: position in the sequence, from 0
   Tensor place = {};     ///< [rows] int32: place in the slot for the row's keys and values
-  CachedTail tail = {};  ///< places of the earlier positions in the slot
+  CachedTail tail = {};  ///< places of positions 0 to `position`
 };
 
 /// branch = attention(rope(norm_heads(norm(residual) wqkv^T + bqkv))) wo^T, summed over the ranks of the

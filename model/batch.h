@@ -14,7 +14,7 @@ namespace ripstop {
 struct Batch {
   Tensor token;     ///< [N] input ids, in [0, V)
   Tensor position;  ///< [N] position in the document, from 0, which gives the angle of the rotary embedding
-  /// [N + 1], document_count + 1 used: rows [document_offset[d], document_offset[d + 1]) are document d
+  /// document_count + 1 used: rows [document_offset[d], document_offset[d + 1]) are document d
   Tensor document_offset;
   int64_t document_count = 0;
   int64_t longest_document = 0;
@@ -28,24 +28,23 @@ struct Batch {
   struct SetTargets {
     int64_t set = 0, begin = 0, end = 0;
   };
-  std::vector<SetTargets> set_targets = {};  ///< ascending; empty if the sets are not known
+  std::vector<SetTargets> set_targets = {};  ///< by ascending `begin`; empty if not known
   Tensor set_loss = {};     ///< [data sets] float64: the head adds each set's loss; null: not wanted
   DropoutPlace place = {};  ///< where dropout takes its random bits; read only in training
 
   int64_t rows() const { return token.count(); }
 };
 
-/// Owns device memory for `batches` batches of B sequences of T positions, with any number of documents and
-/// targets.
+/// Owns device memory for `batches` batches of B sequences of T positions, with any documents and targets.
 class BatchMemory {
  public:
   BatchMemory(const Device& device, MemoryLedger& ledger, int64_t sequence_count, int64_t sequence_length,
               int64_t batches = 1);
 
-  /// Copies a batch of `sequence_count` sequences (at most B) to the device in stream order. Overwrites the
-  /// oldest of the last `batches` batches. On kMeta copies nothing, and reads only the number of targets
-  /// (default: N) and the length of the longest document (default: T). Throws Error(kBug) if the arrays do
-  /// not have N rows.
+  /// Copies a batch of `sequence_count` sequences to the device in stream order. Overwrites the oldest of the
+  /// last `batches` batches. On kMeta copies nothing, and reads only the number of targets (default: N) and
+  /// the length of the longest document (default: T). Throws Error(kBug) if `sequence_count` exceeds B or,
+  /// except on kMeta, the arrays do not have N rows.
   Batch load(const Stream& stream, int64_t sequence_count, const HostTokens& tokens);
 
  private:

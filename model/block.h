@@ -34,7 +34,7 @@ class Block {
 
   /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. the block's output; on return, w.r.t. the
   /// block's input (undefined with InputGradient::kNot). Computes again the tensors of `saved` that have no
-  /// memory, and overwrites the others.
+  /// memory, and may overwrite gate_up.
   void backward(Context& context, const Batch& batch, const Tensor& angle, const Saved& saved,
                 const Tensor& dresidual, InputGradient input = InputGradient::kNeeded) const;
 

@@ -99,8 +99,8 @@ constexpr void for_each_field(Config&& config, Visit&& visit) {
 /// - a rope_* constant that rope_type ignores, or needs and lacks; a low factor not below the high one.
 void validate(const ModelConfig& config);
 
-/// Throws Error(kUsage) if `length` exceeds the sliding window, because every position attends to its whole
-/// document. The hint has the lengths that work.
+/// Throws Error(kUsage) if `length` exceeds the sliding window, because attention is computed without a
+/// window. The hint has the lengths that work.
 void check_window(const ModelConfig& config, int64_t length);
 
 /// The angle in radians, at position 1, by which rotary embedding turns pair i of a head: f = theta^(-2i/D),
@@ -144,7 +144,7 @@ FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequ
 /// A published model under its usual name.
 struct ModelPreset {
   std::string_view name;
-  ModelConfig config;  ///< vocab_size is 0, because the data set determines it
+  ModelConfig config;  ///< vocab_size is 0 if the data set determines it
 };
 
 /// Returns the presets, smallest first.

@@ -13,14 +13,14 @@ struct NextTokenScores {
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
   Tensor id = {};          ///< [t, M] int32: the id of that logit; of equal logits, the lowest id
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
-  Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, without a target
+  Tensor statistics = {};  ///< [t, M, 3] float32: cross_entropy_statistics of each slice, of target 0
 };
 
 /// Final norm, head and loss. loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
 /// Only rows with a target are multiplied, in chunks. The logits of a chunk turn into their gradient at once,
 /// so N x V logits never exist. The tensor axis cuts the vocabulary, and ranks exchange three floats a row
-/// instead of logits (arXiv:1909.08053 section 3). The bytes exchanged depend on N alone.
+/// instead of logits (arXiv:1909.08053 section 3). The bytes exchanged do not depend on the targets.
 class HeadLoss {
  public:
   static constexpr int64_t kChunkRows = 1024;  ///< default of chunk_rows

@@ -6,7 +6,7 @@
 
 namespace ripstop {
 
-/// Owns the key-value cache of generation: up to `slots` sequences of up to `positions` tokens, for all
+/// Owns the key-value cache of generation: `slots` slots of `positions` places each (see CachedTail), for all
 /// layers and this rank's key-value heads.
 class KeyValueCache {
  public:

@@ -43,10 +43,10 @@ struct LoraConfig {
 std::string adapters_text(const LoraConfig& lora);
 
 /// Throws Error(kUsage), whose message names the first impossible value of `lora`:
-/// - a rank above the smaller side of a target's matrix;
 /// - an alpha that is not a finite number above 0;
 /// - a dropout outside of [0, 1);
-/// - no target.
+/// - no target;
+/// - a rank above the smaller side of a target's matrix.
 /// Does nothing without adapters. The model's sizes must be valid.
 void validate(const LoraConfig& lora, const ModelConfig& model);
 
@@ -63,9 +63,9 @@ struct AdapterSpec {
 /// Elements of all adapters.
 int64_t adapter_parameter_count(const ModelConfig& model, const LoraConfig& lora);
 
-/// Floating-point operations of training the adapters on one token: training_flops_per_token of the model
-/// with 4 P instead of 6 P, since frozen weights have no gradient, plus 6 for each element of the adapters.
-/// The sizes must be valid.
+/// Floating-point operations of training on one token: training_flops_per_token of the model; with adapters
+/// 4 P instead of 6 P, since frozen weights have no gradient, plus 6 for each element of the adapters. The
+/// sizes must be valid.
 FlopsPerToken training_flops_per_token(const ModelConfig& model, const LoraConfig& lora,
                                        int64_t sequence_length);
 

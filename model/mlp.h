@@ -8,12 +8,12 @@ namespace ripstop {
 
 /// branch = (silu(x w1^T) * x w3^T) w2^T, summed over the ranks of the tensor axis, with x = norm(residual).
 ///
-/// w1|w3 is column-parallel and w2 row-parallel (see parallel_linear.h). If t does not divide F, rows of
+/// w1|w3 is column-parallel and w2 row-parallel (see parallel_linear.h). Unless 8 divides F / t, rows of
 /// w1|w3 and columns of w2 are padded with zeros, which stay zero: silu(0) * 0 = 0. Source: SwiGLU,
 /// arXiv:2002.05202; the cut, arXiv:1909.08053 section 3.
 class Mlp {
  public:
-  /// Tensors of forward that backward needs and overwrites. Forward fills only tensors that have memory.
+  /// Tensors of forward that backward needs. Forward fills only tensors that have memory.
   struct Saved {
     NormSaved norm;
     Tensor gate_up;  ///< [N, 2F / t]; backward overwrites it with its gradient
@@ -42,7 +42,7 @@ class Mlp {
   /// On entry, dresidual [n, C] is the gradient of the loss w.r.t. residual.sum + residual.branch after this
   /// layer; on return, w.r.t. the layer's input. With InputGradient::kNot, dresidual does not change. Writes
   /// or adds the gradients of the weights that are not frozen. Computes again the tensors of `saved` that
-  /// have no memory, and overwrites the others; saved.norm.sum must have memory.
+  /// have no memory, and may overwrite gate_up; saved.norm.sum must have memory.
   void backward(Context& context, const Saved& saved, const Tensor& dresidual,
                 InputGradient input = InputGradient::kNeeded) const;
 

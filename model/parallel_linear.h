@@ -37,7 +37,7 @@ void row_parallel_linear(Context& context, const Tensor& x, const Parameter& w, 
 /// The result of row_parallel_linear_backward_input(), in the caller's arena frame.
 struct RowParallelGradient {
   Tensor dy;  ///< [N, O], the gathered rows of all ranks
-  Tensor du;  ///< [N, r], gradient w.r.t. the adapters' low rows; null without adapters
+  Tensor du;  ///< [N, r], du of Adapters after scale_low(); null without adapters
 };
 
 /// Gathers dy [n, O] over the axis and, if dx is not null, computes dx [N, I / t] = dy w plus the part

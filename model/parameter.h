@@ -78,7 +78,7 @@ struct UnitSpec {
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
 /// A physical tensor as layers use it: a matrix [slice_rows, slice_columns] or a vector [slice_rows]. `value`
-/// (activation dtype) and `gradient` (float32) are null while the unit is sharded, `gradient` also if frozen.
+/// (activation dtype) is null in a sharded unit, `gradient` (float32) except in a trained unit's backward.
 struct Parameter {
   Tensor value;
   Tensor gradient;

@@ -18,8 +18,8 @@ namespace ripstop {
 ///   kFull       keeps the first residual sum: C / t elements a token; computes
 ///               4 C (H + K) D + 2 H D T + 4 C F operations a token again
 ///
-/// All numbers are for one block: elements on one of t ranks of the tensor axis, floating-point operations on
-/// all t ranks together, with causal attention. A block's forward takes 4 C (H + K) D + 2 H D T + 6 C F.
+/// All numbers are for one block without adapters: elements on one of t ranks of the tensor axis, operations
+/// on all t ranks together, with causal attention. A block's forward takes 4 C (H + K) D + 2 H D T + 6 C F.
 ///
 /// In a model with norms of heads, qkv is kept before these norms, which backward computes again in every
 /// mode.

@@ -16,7 +16,7 @@ NormSaved with_memory(Context& context, const NormSaved& saved) {
 
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved) {
-  // The first sub-layer has no sum yet, only the branch, which is the embedding.
+  // The first sub-layer of a stage has no sum yet: the branch is the whole stream.
   const bool first = residual.sum.empty();
   add_rmsnorm(context, first ? residual.branch : residual.sum, first ? Tensor{} : residual.branch, norm.value,
               epsilon, saved.sum, saved.normed, saved.inverse_rms);

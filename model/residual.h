@@ -46,7 +46,7 @@ NormSaved allocate_norm(Context& context, int64_t rows, int64_t columns, DType d
 /// Returns `saved`; a tensor that forward did not keep gets memory in the caller's arena frame.
 NormSaved with_memory(Context& context, const NormSaved& saved);
 
-/// Writes residual.sum + residual.branch to saved.sum and the norm of this sum to saved.normed, and sets
+/// Writes residual.sum + residual.branch to saved.sum, its norm to saved.normed and inverse_rms, and sets
 /// residual.sum to saved.sum. saved.sum may be residual.sum, as in evaluation, where all layers share it.
 void absorb(Context& context, const Parameter& norm, double epsilon, Residual& residual,
             const NormSaved& saved);

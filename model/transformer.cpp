@@ -35,7 +35,7 @@ Transformer::Transformer(const ModelConfig& config, const LoraConfig& lora, int6
   if (stream.device().kind == DeviceKind::kMeta) return;
   const std::vector<float> table = angles(config, positions);
   copy_bytes(stream, angle_.data, table.data(), angle_.bytes());
-  stream.synchronize();  // the copy reads `table`, which is destroyed here
+  stream.synchronize();  // any stream may read the angles from here on
 }
 
 void Transformer::set_adapters(const LoraConfig& lora, int64_t tensor_count) {

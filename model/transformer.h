@@ -22,8 +22,7 @@ class Transformer {
 
   const ModelConfig& config() const { return config_; }
   const Parameter& output() const { return config_.tie_word_embeddings ? embedding.table : head.output; }
-  /// [positions, D/2, 2] float32: cosine and sine of position * inverse_frequency(i), computed in
-  /// float64.
+  /// [positions, D/2, 2] float32: cosine and sine of position * inverse_frequency(i), computed in float64.
   const Tensor& angle() const { return angle_; }
   /// The parameters of unit number `unit` of unit_table, in the order of its tensors.
   std::vector<Parameter*> parameters(size_t unit);
