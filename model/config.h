@@ -65,7 +65,7 @@ struct ModelConfig {
 
 /// Visits each field of `config`, a ModelConfig that may be const: visit(name, value, range) for a number,
 /// else visit(name, value). Each field is a key of [model]; manifests, config.json, `inspect` and the
-/// comparison of configs between ranks use this order. Products of sizes that pass validate() fit in 64 bits.
+/// comparison of configs between ranks use this order.
 template <class Config, class Visit>
 constexpr void for_each_field(Config&& config, Visit&& visit) {
   visit("hidden_size", config.hidden_size, ValueRange{1, 1 << 20});

@@ -65,9 +65,9 @@ int64_t pipeline_peer(const PipelineSizes& sizes, int64_t rank, const PipelineOp
 /// one rank to another in one direction are received in the order in which they are sent.
 std::vector<PipelineOperation> pipeline_program(const PipelineSizes& sizes, int64_t rank);
 
-/// The micro-batches that a vote on StepBatches::gives_up takes: P; 0 without a pipeline. If each rank votes
-/// after the backwards of d micro-batches and waits for the result after those of d + P, there is no deadlock
-/// in the order of pipeline_program(), whatever the delays.
+/// The number of micro-batches between a vote on StepBatches::gives_up and its result: P; 0 without a
+/// pipeline. If each rank votes after the backwards of d micro-batches and waits for the result after those
+/// of d + P, no delay leads to a deadlock in the order of pipeline_program().
 int64_t micro_batches_of_vote(int64_t ranks);
 
 /// The fewest micro-batches with which a step can still end when the backwards of `done` have ended: a

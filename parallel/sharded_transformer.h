@@ -157,7 +157,7 @@ class ShardedTransformer {
   struct Pass {
     PipelineLinks links;
     std::vector<InFlight> in_flight = {};
-    std::vector<Batch> batches = {};  ///< the last most_batches()
+    std::vector<Batch> batches = {};  ///< the last most_batches() that were loaded, as a ring
   };
   size_t head_unit() const { return config_.tie_word_embeddings ? 0 : model_.blocks.size() + 1; }
   Pass begin_pass(Context& context, const StepBatches& batches, bool training);
@@ -209,8 +209,8 @@ class ShardedTransformer {
   StageSplit split_;
   std::vector<UnitSpec> whole_table_;
   std::vector<Stage> stages_;
-  std::vector<size_t> places_;
-  std::vector<size_t> numbers_;  ///< the unit in `units_` of each row of whole_table_ that this rank has
+  std::vector<size_t> places_;   ///< for each unit in units_, its row of whole_table_
+  std::vector<size_t> numbers_;  ///< for each row, the unit in units_; units_.size() if another rank has it
   size_t first_trained_;
   std::unique_ptr<TensorAxis> tensor_axis_;
   Transformer model_;

@@ -167,7 +167,7 @@ class Watchdog {
   std::vector<std::vector<sockaddr_in>> peers_;
   Message own_;                     ///< this rank's answer to questions
   std::vector<RankState> answers_;  ///< answers to the question under way, indexed by rank
-  std::vector<bool> confirmed_;     ///< ranks that confirmed the failure under way, indexed by rank
+  std::vector<bool> confirmed_;     ///< ranks that confirmed this rank's announcement, indexed by rank
 };
 
 }  // namespace ripstop

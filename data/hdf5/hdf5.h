@@ -54,7 +54,7 @@ class Hdf5Writer {
   Hdf5Writer(const Hdf5Writer&) = delete;
   Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
-  /// Adds `array` and the groups in its name. The returned offset is valid after close(). The array's bytes
+  /// Adds `array` and the groups in its name. Use the returned offset after close(). The array's bytes
   /// are undefined until the caller writes them.
   Hdf5Array add_array(Hdf5Array array);
   /// Adds `count` UTF-8 strings of any length, without NUL bytes. Calls next() once for each; the text must

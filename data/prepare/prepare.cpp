@@ -266,7 +266,7 @@ std::string special_name_in(std::string_view text, const SpecialNames& special) 
   return name;
 }
 
-/// Any thread may call. Throws LongWordError, ConversationError, Error(kInputData) if a template is missing.
+/// Any thread may call. Throws LongWordError, ConversationError; Error(kInputData) for a missing template.
 TokenExample Preparation::encode(const CorpusExample& source, const Tokenizer& tokenizer,
                                  const PromptTemplate& prompt) const {
   if (kind() == ExampleKind::kText) return prompt.encode_text(source.document);

@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// The end token that the files beside a tokenizer.json name.
+/// The end token of a tokenizer.json, by the files beside it or else by a usual name.
 struct EndToken {
   std::optional<int32_t> id;
   std::string problem = {};  ///< without an id: why the end token is not known

@@ -34,8 +34,8 @@ class JsonTokenizer {
   /// `tokenizers` that saved the file does not change the hash.
   const std::string& sha256() const { return sha256_; }
 
-  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter has the letter's end.
-  /// Throws Error(kInputData) if `text` is not UTF-8 or too long, takes too long, or a letter has no token.
+  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter gets the letter's
+  /// end_byte. Throws Error(kInputData) if `text` is no UTF-8, too long or too slow, or a letter has no token.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const { return prefix_; }

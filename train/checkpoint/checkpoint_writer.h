@@ -38,7 +38,7 @@ struct SavePolicy {
   /// Called on rank 0 before the commit, and again before old checkpoints are removed. Throws Error if
   /// another process has taken over the run: then the save fails or, the second time, keeps old checkpoints.
   std::function<void()> check_owner = {};
-  /// Records the thread's work beside the main thread; may be null.
+  /// Records the work of the save's own thread on a track of its own. Null: records nothing.
   RangeRecorder* recorder = nullptr;
 };
 

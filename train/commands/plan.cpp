@@ -126,7 +126,7 @@ PlannedData open_data(const DataSection& data) {
 }
 
 /// Notes on tokenizers and validation sets, for example why train would refuse them, and on a pretrained
-/// model that ends its texts with another token. Some notes may be empty. Sets data.validation and
+/// model whose end token differs from that of the data. Some notes may be empty. Sets data.validation and
 /// data.is_validated, and data.is_refused on an error.
 std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& target,
                                       const ResolvedRun& run, PlannedData& data) {

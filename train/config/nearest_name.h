@@ -18,11 +18,11 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 /// Sorted names of at most 10,000 entries of `directory`; empty if the directory cannot be read.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-/// The hint for a path that does not exist: the nearest name in the same directory, after `option`: "did you
-/// mean data.directory=data/xsum?". With `inside`, only directories that hold a file `inside` count (".": all
-/// directories); for a file in such a directory, the hint is the directory. For a broken link: "it is a link
-/// to X, which is not there". Else "" if `path` exists, may exist or lies below /proc or /dev/fd, or if no
-/// name is near. Throws no error of the file system.
+/// The hint for a wrong path: the nearest name in the same directory, after `option`: "did you mean
+/// data.directory=data/xsum?". `inside`: only directories that hold this file count (".": all directories);
+/// if `path` is a file beside `inside`, names its directory. For a broken link: "it is a link to X, which is
+/// not there". Else "": `path` exists, cannot be examined or lies below /proc or /dev/fd, or no name is near.
+/// Throws no error of the file system.
 std::string hint_for_absent(const std::filesystem::path& path, std::string_view option,
                             std::string_view inside = "");
 

@@ -1,4 +1,4 @@
-// All that a report shows of a run, read from its files in one pass and in bounded memory.
+// All that a report shows of a run, read from its files in one pass; only scores may take much memory.
 #pragma once
 #include <algorithm>
 #include <array>

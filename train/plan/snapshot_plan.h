@@ -31,8 +31,8 @@ int64_t kept_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, in
 void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const MeshSizes& mesh,
                   DType moments, int64_t most_bytes);
 
-/// Plans the snapshots of a model of `units` on `mesh`. `planned_bytes`: memory of a rank for everything
-/// else. The limit is checkpoint.snapshot_mib, or for "auto" the free memory that everything else leaves.
+/// Plans the snapshots of a model of `units` on `mesh`. The limit is checkpoint.snapshot_mib, or for "auto"
+/// 0.8 of the free host memory, on a CPU less `planned_bytes`, a rank's memory for everything else.
 SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
                            const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments,
                            int64_t planned_bytes);

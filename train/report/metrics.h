@@ -252,7 +252,7 @@ struct HostsEvent {
 struct ValidationEvent {
   static constexpr const char* kEvent = "validation";
   int64_t step = 0;          ///< the last finished step; 0: the initial weights
-  double loss = 0;           ///< mean over all targets of the split
+  double loss = 0;           ///< over all targets of the split; data.weights weigh the sets' means
   int64_t target_count = 0;  ///< targets in the split
   double seconds = 0;
   bool best = false;  ///< the best since step 1 by checkpoint.keep_best; false if that is "none"

@@ -22,7 +22,7 @@ std::string startup_text(const StartupSeconds& seconds);
 std::vector<std::string> lines_since(const MetricsLog& log, const StartEvent& now, const RunConfig& config,
                                      const ResolvedRun& run);
 
-/// The `hosts` event, without `time`, for a window that ends with `step`. `hosts` is in mesh order.
+/// The HostsEvent, without `time`, for a window that ends with `step`. `hosts`: each rank's, in mesh order.
 HostsEvent hosts_event(const SpeedWindow& window, const std::vector<std::string>& hosts, int64_t step);
 
 /// Texts for people: one for each rank that became slow in this window, with Slurm's option that excludes the

@@ -227,7 +227,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     steps_ = data.steps;
     return std::nullopt;
   }
-  // The checkpoint has float32 master weights only, so the compute copies must be renewed.
+  // A checkpoint has the float32 master weights alone, so the compute copies must be renewed.
   step_->model().weights_changed(step_->arena());
   found.changes = resumed->changes();
   found.resume_notes = resume_notes(*resumed, mesh_.sizes(), state_.step);
@@ -285,8 +285,8 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   return true;
 }
 
-// Makes the plans of attention for each number and length of documents; a plan takes up to a second. During
-// steps, ranks would make plans at different times and wait for each other.
+// Makes cuDNN's plans of attention for the documents of the next kStepsLookedAt steps and of validations. A
+// plan takes up to a second: during steps, ranks would make plans at different times and wait for each other.
 std::optional<KernelPlans> Trainer::prepare_kernels() {
   if (run_.device.kind != DeviceKind::kCuda) return std::nullopt;
   log_.show("making plans of attention");

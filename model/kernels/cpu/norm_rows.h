@@ -4,7 +4,7 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// Returns r. `squares`: the sum of s^2.
+/// Returns r = 1 / sqrt(mean(s^2) + epsilon). `squares`: the sum of s^2.
 inline float inverse_rms_of(float squares, int64_t columns, double epsilon) {
   // Once per row, float64 costs almost nothing.
   const double mean = static_cast<double>(squares) / static_cast<double>(columns);

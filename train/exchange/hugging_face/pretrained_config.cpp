@@ -154,7 +154,8 @@ class PretrainedReader : public JsonReader {
     if (stated.is_null()) return stated;
     const int64_t window = integer({{"sliding_window", stated}}, "sliding_window", 1, kMostSize);
     if (family_.has_window) return window;
-    // Qwen has windows in layers from max_window_layers on, or where layer_types says (check_computation).
+    // Qwen has windows in layers from max_window_layers on, or where layer_types says: here in none, because
+    // there are too few layers, or check_computation() has refused other types than full_attention.
     if (family_.if_absent.sliding_window > 0 &&
         (find(json_, "layer_types") != nullptr ||
          size_or("max_window_layers", 28) >= integer(json_, "num_hidden_layers", 1, kMostSize)))

@@ -208,7 +208,8 @@ std::string inserted(const std::string& shorter, const std::string& longer) {
   while (at > 0 && shorter[at - 1] == longer[at - 1 + more]) --at;
   if (shorter.compare(0, at, longer, 0, at) != 0) return "";
   while (longer[at + more - 1] != '.' && at < shorter.size() && longer[at] == longer[at + more]) ++at;
-  return longer[at + more - 1] == '.' ? longer.substr(at, more) : "";
+  const bool is_words = longer[at + more - 1] == '.' && (at == 0 || longer[at - 1] == '.');
+  return is_words ? longer.substr(at, more) : "";
 }
 
 [[noreturn]] void refuse_missing(const std::filesystem::path& directory,

@@ -136,8 +136,8 @@ void check_sizes(const Manifest& manifest) {
               "leave --base out");
 }
 
-// "runs/a" for "runs/a/checkpoints/step_00000060". Relative if `checkpoint` is relative: messages name the
-// run as the user does.
+// "runs/a" for "runs/a/checkpoints/step_00000060": messages name the run as the user does. Absolute if
+// `checkpoint` does not spell its folder: ".", "step_00000060" or "../step_00000060".
 fs::path run_of(const fs::path& checkpoint) {
   fs::path folder = folder_of_checkpoint(checkpoint);
   if (folder.filename() == "." || folder.filename() == "..") folder = normal_path(checkpoint).parent_path();
