@@ -35,7 +35,7 @@ class JsonTokenizer {
   const std::string& sha256() const { return sha256_; }
 
   /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter gets the letter's
-  /// end_byte. Throws Error(kInputData) if `text` is no UTF-8, too long or too slow, or a letter has no token.
+  /// end_byte. Throws Error(kInputData) if `text` is no UTF-8, too long or slow, or a letter has no token.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const { return prefix_; }
