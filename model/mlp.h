@@ -30,8 +30,8 @@ class Mlp {
   /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
-  /// Adds residual.branch to residual.sum, then overwrites residual.branch with this layer's branch. If
-  /// saved.norm.sum has no memory, the sum goes to residual.shared_sum.
+  /// Writes residual.sum + residual.branch to saved.norm.sum, or to residual.shared_sum if that has no
+  /// memory; residual.sum then views it. Overwrites residual.branch with this layer's branch.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
   /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.

@@ -147,7 +147,7 @@ std::vector<PipelineAction> pipeline_actions(const PipelineSizes& sizes, int64_t
   RIPSTOP_CHECK(chunks == 1 || (chunks == 2 && ranks > 1 && are_turns_whole),
                 "{} stages a rank, {} ranks, {} micro-batches", chunks, ranks, sizes.micro_batches);
   const int64_t total = chunks * sizes.micro_batches;
-  // With two chunks, each computes `ranks` micro-batches in turn, or the micro-batches left.
+  // A turn with two chunks: `ranks` micro-batches, or those left, in one chunk, then the same in the other.
   const auto action = [&](Direction direction, int64_t number) {
     const int64_t turn = number / (ranks * chunks) * ranks, place = number - turn * chunks;
     const int64_t of_turn = std::min(ranks, sizes.micro_batches - turn), chunk = place / of_turn;

@@ -215,7 +215,7 @@ void TokenDataset::check_examples() const {
   }
 }
 
-/// `spans`: number of elements of target_begin. Drops the offsets unless there are conversations.
+/// `spans`: elements of /target_begin. Keeps the offsets of conversations alone: other examples have one span.
 void TokenDataset::check_target_offsets(int64_t spans) {
   const std::vector<int64_t>& at = target_offset_;
   if (at.size() != example_offset_.size() || at.front() != 0 || at.back() != spans)

@@ -8,7 +8,7 @@
 
 namespace ripstop {
 
-/// The words in the order of the enum's values; empty for types without words.
+/// The word for each value of an enum, as configs and messages spell it; empty for types without words.
 template <class Enum>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 

@@ -313,10 +313,10 @@ void gradient_scale(Context& context, const Tensor& global, double max_norm, con
 /// One AdamW step on a shard, with g = gradient * scale[0]. Updates the moments `first` and `second`, and the
 /// weights `master`. If `copy` is not null, writes the new weights to it in its dtype. If scale[1] is 0,
 /// writes only `copy`. All operands but scale have equal counts; master and gradient are float32, both
-/// moments float32 or both bfloat16. Arithmetic is in float32: the weights are updated from the new moments
-/// before these are rounded to bfloat16. A new moment is first limited to bfloat16's largest finite number.
-/// Then 16 random bits (MomentBits) are added to the 16 bits that bfloat16 lacks, and the lower half is
-/// truncated, so the mean of the result is the moment. Moments that bfloat16 holds exactly do not change.
+/// moments float32 or both bfloat16. Arithmetic is in float32. For bfloat16, a new moment is limited to
+/// bfloat16's largest finite number, the weights are updated from it, and then it is rounded: 16 random bits
+/// (MomentBits) are added to the 16 bits that bfloat16 lacks, and the lower half is truncated, so the mean of
+/// the result is the moment. Moments that bfloat16 holds exactly do not change.
 /// Source: stochastic rounding, Gupta et al., arXiv:1502.02551.
 void adamw(Context& context, const AdamWStep& step, const Tensor& scale, const Tensor& gradient,
            const Tensor& master, const Tensor& first, const Tensor& second, const Tensor& copy);

@@ -65,8 +65,8 @@ class InferenceModel {
   const InferenceOptions& options() const { return options_; }
 
   /// The calls of AppendTokens. best() chooses among the ids below `ids`; logits() requires
-  /// InferenceOptions::all_logits. A call with one token for each item must have an item for every sequence
-  /// that goes on. Every step computes all rows, and prompts have multiples of kRowStep rows: few shapes
+  /// InferenceOptions::all_logits. A step, a call with one token for each item, computes all rows: it must
+  /// have an item for every sequence that goes on. Prompts have multiples of kRowStep rows. So few shapes
   /// occur, and the tokens of a sequence do not depend on the other sequences.
   ///
   /// logits() copies 4 * rows * V bytes from a GPU to the host: 16 MB a step for 32 summaries with 4 beams

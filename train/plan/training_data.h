@@ -20,8 +20,8 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 struct SetData : DataCounts {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t epoch_targets = 0;  ///< rows of an epoch with a target
-  /// The sum of the squares of the examples' tokens, to which attention's time is proportional. Running text
-  /// counts as if all of its documents were as long as a sequence.
+  /// The sum of n^2 over all examples of n tokens, to which attention's time is proportional; n T for running
+  /// text that is longer than a sequence of T.
   double squared_tokens = 0;
   double epochs = 0;  ///< passes over the data in the whole run; with data.weights the expected number
 };

@@ -16,7 +16,7 @@ namespace ripstop::cuda {
 namespace {
 
 constexpr int kWarps = 8;  ///< warps of a block, each with its own head
-/// Pairs of elements that a lane holds: as many as the largest head of plain attention needs.
+/// Pairs of elements that a lane holds. 32 lanes hold the largest head of attention without cuDNN.
 constexpr int kHeld = static_cast<int>(kPlainHeadSize) / 64;
 
 struct Places {
