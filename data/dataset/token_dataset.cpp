@@ -215,7 +215,7 @@ void TokenDataset::check_examples() const {
   }
 }
 
-/// `spans`: elements of /target_begin. Keeps the offsets of conversations alone: other examples have one span.
+/// `spans`: elements of /target_begin. Keeps the offsets of conversations: other examples have one span each.
 void TokenDataset::check_target_offsets(int64_t spans) {
   const std::vector<int64_t>& at = target_offset_;
   if (at.size() != example_offset_.size() || at.front() != 0 || at.back() != spans)
