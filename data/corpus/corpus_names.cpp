@@ -110,8 +110,12 @@ std::vector<std::string> words_of(const std::string& name) {
 // The split that a word of `name` means. "set", "data", "split" or "files" may end the word.
 std::optional<Split> split_of_words(const std::string& name) {
   std::vector<std::string> words = words_of(name);
-  // A part ("-00000-of-00002"), a version ("v2") or a language ("en") may follow the split word.
-  while (words.size() > 1 && words.back().size() <= 2) words.pop_back();
+  // A part ("-00000-of-00002"), a version ("v2"), a language ("en") or a mark of conversion_command() may
+  // follow the split word.
+  const auto follows = [](const std::string& w) {
+    return w.size() <= 2 || w == "lines" || w == "pairs" || w == "utf";
+  };
+  while (words.size() > 1 && follows(words.back())) words.pop_back();
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
     for (const std::string_view end : {"set", "data", "split", "files"})
@@ -280,17 +284,13 @@ std::string conversion_command(const std::filesystem::path& path, std::string_vi
   const bool packed = path.extension() == ".gz";
   const std::filesystem::path plain = packed ? path.parent_path() / path.stem() : path;
   const std::string end = extension.empty() ? plain.extension().string() : std::string(extension);
-  const std::string stem = plain.stem().string();
-  // The new name must tell the same split: "english_val.lines" would tell none.
-  const bool comes_first = split_of_words(stem) != split_of_words(fmt::format("{}.{}", stem, mark));
-  const auto with_mark = [&](const std::string& number) {
-    return plain.parent_path() / (comes_first ? fmt::format("{}{}.{}{}", mark, number, stem, end)
-                                              : fmt::format("{}.{}{}{}", stem, mark, number, end));
-  };
-  std::filesystem::path output = with_mark("");
+  std::filesystem::path output = plain;
+  output.replace_extension(fmt::format(".{}{}", mark, end));
   std::error_code error;
-  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(output, error)); ++number)
-    output = with_mark(fmt::format(".{}", number));
+  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(output, error)); ++number) {
+    output = plain;
+    output.replace_extension(fmt::format(".{}.{}{}", mark, number, end));
+  }
   const std::string from = shell_word(path.string()), to = shell_word(output.string());
   return packed ? fmt::format("zcat {} | {} > {}", from, filter, to)
                 : fmt::format("{} {} > {}", filter, from, to);

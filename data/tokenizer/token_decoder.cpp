@@ -55,9 +55,7 @@ std::string strip_letters(const DecodeStep& step, std::string_view token) {
   return std::string(token);
 }
 
-std::string replaced(const DecodeStep& step, std::string_view token) {
-  RegexScratch scratch;
-  scratch.start();
+std::string replaced(const DecodeStep& step, std::string_view token, RegexScratch& scratch) {
   std::vector<PatternPart> parts;
   step.pattern.find_parts(token, scratch, parts);
   std::string text;
@@ -103,6 +101,8 @@ std::string TokenDecoder::byte_level(std::string_view token) const {
 }
 
 std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
+  RegexScratch scratch;
+  scratch.start();
   for (const DecodeStep& step : steps_) {
     switch (step.kind) {
       case DecodeStep::Kind::kByteLevel: {
@@ -112,7 +112,7 @@ std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
         break;
       }
       case DecodeStep::Kind::kReplace:
-        for (std::string& token : tokens) token = replaced(step, token);
+        for (std::string& token : tokens) token = replaced(step, token, scratch);
         break;
       case DecodeStep::Kind::kByteFallback:
         tokens = join_bytes(std::move(tokens));
@@ -141,11 +141,12 @@ std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
 }
 
 std::string TokenDecoder::bytes(std::string token) const {
+  RegexScratch scratch;
   for (const DecodeStep& step : steps_) {
     if (step.kind == DecodeStep::Kind::kByteLevel) return byte_level(token);
     if (step.kind == DecodeStep::Kind::kByteFallback)
       if (const auto byte = fallback_byte(token)) return {*byte};
-    if (step.kind == DecodeStep::Kind::kReplace) token = replaced(step, token);
+    if (step.kind == DecodeStep::Kind::kReplace) token = replaced(step, token, scratch);
     if (step.kind == DecodeStep::Kind::kMetaspace) token = replace_all(token, step.content, " ");
   }
   return token;

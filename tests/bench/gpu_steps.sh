@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154
 # Shared by the parts of tests/bench/gpu, to be sourced: steps with a time limit, results that are written when they
-# come, a table at the end. Needs $stage, $stage_seconds, $device and $out; results are lines of $out/results,
+# come, a table at the end. Needs $stage, $stage_seconds, $patience, $device and $out; results are lines of $out/results,
 # name|state|seconds|note.
 
 log_of() { echo "$out/logs/$1.log"; }
@@ -40,10 +40,10 @@ skip_reason() {
   grep -m1 -o '^skipped: .*\|no GPU: .*' "$1" | sed 's/^skipped: //' || true
 }
 
-# step NAME LIMIT PROGRAM COMMAND...: runs the command for LIMIT seconds at most; its output goes to the log of NAME.
+# step NAME LIMIT PROGRAM COMMAND...: runs the command for LIMIT * $patience seconds at most; its output goes to the log of NAME.
 # Skipped if PROGRAM does not exist.
 step() {
-  local name=$1 limit=$2 needed=$3 begin=$SECONDS status=0 note='' state=passed log left
+  local name=$1 limit=$(($2 * patience)) needed=$3 begin=$SECONDS status=0 note='' state=passed log left
   shift 3
   log=$(log_of "$name")
   if [[ ! -x $needed ]]; then

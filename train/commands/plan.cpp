@@ -295,12 +295,13 @@ void add_notes(const PlanArguments& given, const RunConfig& config, const RunTar
 }
 
 /// Resets mesh sizes, micro-batch and recomputation that the command line does not override, and stages if it
-/// does not override mesh.pipeline: the search decides them. Returns the mesh sizes that the search keeps.
+/// overrides nothing of the pipeline: the search decides them. Returns the mesh sizes that the search keeps.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;
   const MeshSection defaults;
-  const bool cut_is_given = is_given("mesh.pipeline_layers") || is_given("mesh.pipeline_stages_per_rank");
+  const bool cut_is_given = config.mesh.pipeline.value_or(1) > 1 &&
+                            (is_given("mesh.pipeline_layers") || is_given("mesh.pipeline_stages_per_rank"));
   for (const MeshAxis axis : kMeshAxes)
     if (is_given(fmt::format("mesh.{}", to_string(axis))) || (axis == MeshAxis::kPipeline && cut_is_given))
       kept[axis] = config.mesh[axis];

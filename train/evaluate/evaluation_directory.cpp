@@ -77,7 +77,7 @@ bool has_results(const fs::path& directory) {
   std::error_code error;
   const auto bytes = fs::file_size(directory / kPredictions, error);
   return (!error && bytes > 0) || fs::exists(directory / kScores, error) ||
-         fs::exists(directory / kPartialLossFile, error);
+         fs::exists(directory / kScoreRowsFile, error) || fs::exists(directory / kPartialLossFile, error);
 }
 
 std::string value_text(const std::string& key, const Json& value) {

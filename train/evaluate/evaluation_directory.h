@@ -61,7 +61,7 @@ struct FoundPredictions {
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
-/// The file with the loss of an interrupted evaluation.
+/// The files with the loss of an interrupted evaluation, and with the scores of each example.
 inline constexpr const char* kPartialLossFile = "loss.json";
 inline constexpr const char* kScoreRowsFile = "scores.jsonl";
 

@@ -150,7 +150,7 @@ std::vector<Purpose> purposes(const TimeUse& time) {
   for (const MeshAxis axis : kMeshAxes)
     all.push_back({fmt::format("exposed communication, {}", to_string(axis)), time.exposed[axis]});
   all.push_back({"waiting for data", time.data});
-  all.push_back({"waiting for saves", std::max(time.save, time.all_saves)});
+  all.push_back({"waiting for saves", time.save + time.saves_between});
   all.push_back({"validation", time.validation});
   all.push_back({"starting", time.startup});
   return all;

@@ -45,6 +45,7 @@ class RecordMaker {
     run_.seconds.steps += finite(step.step_seconds);
     run_.seconds.data += finite(step.data_wait_seconds);
     run_.seconds.save += finite(step.save_wait_seconds);
+    waited_in_steps_ += finite(step.save_wait_seconds);
     tokens_ = static_cast<double>(step.tokens_seen);
     Column& column = run_.columns.at(step.step, tokens_, hours());
     column[Series::kLoss].add(step.loss);
@@ -102,12 +103,15 @@ class RecordMaker {
     }
   }
 
-  void operator()(const SaveEvent& save) { run_.failed_saves += save.state == SaveState::kFailed ? 1 : 0; }
+  void operator()(const SaveEvent& save) {
+    run_.failed_saves += save.state == SaveState::kFailed ? 1 : 0;
+    waited_in_steps_ = 0;
+  }
   void operator()(const CheckpointEvent& checkpoint) {
     ++run_.checkpoint_count;
     run_.checkpoint_bytes = checkpoint.bytes;
     run_.checkpoint_seconds += finite(checkpoint.seconds);
-    run_.seconds.all_saves += finite(checkpoint.waited_seconds);
+    run_.seconds.saves_between += std::max(finite(checkpoint.waited_seconds) - waited_in_steps_, 0.0);
   }
   void operator()(const WarningEvent& warning) {
     ++run_.warning_count;
@@ -136,6 +140,7 @@ class RecordMaker {
   const bool with_texts_;
   bool makes_no_step_ = false;  // the last start makes none
   double tokens_ = 0;
+  double waited_in_steps_ = 0;  // for the save under way
 };
 
 void read_log(const fs::path& path, bool with_texts, RunRecord& run) {

@@ -1,6 +1,5 @@
 // All that a report shows of a run, read from its files in one pass; only scores may take much memory.
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -35,11 +34,11 @@ struct TimeUse {
   AxisSeconds exposed;  ///< waits for collectives
   double data = 0, save = 0;
   double validation = 0;
-  double all_saves = 0;  ///< waits for saves in steps (`save`) and between them
+  double saves_between = 0;  ///< saves for which training stood still between steps
   double startup = 0;
 
   double compute() const { return steps - exposed.sum() - data - save; }
-  double total() const { return steps - save + validation + std::max(save, all_saves) + startup; }
+  double total() const { return steps + validation + saves_between + startup; }
 };
 
 /// Mean seconds of a step on a host.

@@ -62,6 +62,7 @@ void add_note(RunStatus& status, const std::string& text) {
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0, save = 0, deadline = *start.deadline;
+  bool is_own = false;  // whether `save` is of this start
   std::string source = start.deadline_source;
   for (const WarningEvent& warning : log.warnings)
     if (warning.deadline && warning.time >= start.time) {
@@ -70,8 +71,10 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
     }
   for (const StepMetrics& step : last_steps(log, kRecentSteps))
     slowest = std::max(slowest, step.step_seconds);
-  for (const CheckpointEvent& each : log.checkpoints)
-    save = each.time >= start.time ? std::max(save, each.seconds) : each.seconds;
+  for (const CheckpointEvent& each : log.checkpoints) {
+    save = is_own ? std::max(save, each.seconds) : each.seconds;
+    is_own = each.step > start.step;
+  }
   status.deadline = deadline;
   status.stops_at = deadline - reserve_seconds(save, slowest);
   add_note(status,

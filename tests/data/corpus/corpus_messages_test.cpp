@@ -155,9 +155,9 @@ TEST(CorpusMessagesTest, CommandsThatConvertOverwriteNothing) {
   write_bytes(train + ".lines.jsonl", "");
   EXPECT_EQ(conversion_command(train + ".json", "jq -c .", "lines", ".jsonl"),
             "jq -c . " + train + ".json > " + train + ".lines.2.jsonl");
-  EXPECT_EQ(conversion_command("d/english_val.jsonl", "jq -c .", "lines"),
-            "jq -c . d/english_val.jsonl > d/lines.english_val.jsonl");
-  EXPECT_EQ(named_split("d/lines.english_val.jsonl", {}), Split::kValidation);
+  for (const char* name : {"d/english_val", "d/val_english", "d/development"})
+    for (const char* mark : {".lines.jsonl", ".utf8.jsonl", ".pairs.2.jsonl"})
+      EXPECT_EQ(named_split(std::string(name) + mark, {}), Split::kValidation) << name << mark;
   EXPECT_EQ(conversion_command("d/test.jsonl.gz", "iconv", "utf8"),
             "zcat d/test.jsonl.gz | iconv > d/test.utf8.jsonl");
   EXPECT_EQ(conversion_command("my data/a.txt", "iconv", "utf8"),

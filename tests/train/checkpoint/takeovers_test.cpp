@@ -336,7 +336,7 @@ TEST_F(LateCommits, ReplaceNoCheckpointOfALaterTakeover) {
   EXPECT_EQ(usable(), (StepList{10, 20, 25, 27}));
 }
 
-TEST_F(LateCommits, ReplaceNoCheckpointOfAnotherFormat) {
+TEST_F(LateCommits, ReplaceNoCheckpointOfAnotherFormatAndNoneThatCannotBeRead) {
   ASSERT_EQ(commit(25, 1), "");
   const fs::path path = directory(25) / Manifest::kFileName;
   auto later = nlohmann::ordered_json::parse(read_bytes(path));
@@ -345,6 +345,13 @@ TEST_F(LateCommits, ReplaceNoCheckpointOfAnotherFormat) {
   write_bytes(path, sealed_text(later));
   EXPECT_HAS(commit(25, 2), "needs a ripstop that reads version");
   EXPECT_TRUE(exists(25));
+  // The system refuses to read a directory. Without a manifest a checkpoint is damaged.
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_HAS(commit(25, 2), "manifest.json");
+  EXPECT_TRUE(fs::is_directory(path));
+  fs::remove(path);
+  EXPECT_EQ(commit(25, 2), "");
 }
 
 // Old checkpoints stay if another process takes over between the commit and their removal: it may need them.

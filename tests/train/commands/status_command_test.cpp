@@ -331,6 +331,10 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
   MetricsFile(scratch_ / "run/metrics.jsonl").write(next);
   EXPECT_EQ(state().at("stops_at"), 3e9 - 2 * 5 - 2 - 20);
   EXPECT_EQ(state().at("eta_seconds"), 2 * 69);
+  for (const double seconds : {1.5, 1.0})
+    MetricsFile(scratch_ / "run/metrics.jsonl")
+        .write(CheckpointEvent{.step = 31, .path = "x", .bytes = 1, .seconds = seconds});
+  EXPECT_EQ(state().at("stops_at"), 3e9 - 2 * 1.5 - 2 - 20) << "the slowest save of this start";
 }
 
 TEST_F(Status, ARunThatIsStillPlanningHasOnlyItsLock) {

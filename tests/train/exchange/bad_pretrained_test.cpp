@@ -224,6 +224,10 @@ TEST_F(BadPretrained, NamesOfWrappersAreShown) {
                  },
                  "model.language_model.embed_tokens.weight"),
              "its names have one word more, 'language_model.'");
+  // "_model." does not begin with a word.
+  EXPECT_EQ(hint([&](const std::string& name) { return name.starts_with("model.") ? "model_" + name : name; },
+                 "model_model.embed_tokens.weight"),
+            "");
   EXPECT_HAS(hint([&](const std::string& name) { return name.starts_with("model.") ? name.substr(6) : name; },
                   "embed_tokens.weight"),
              "its names lack 'model.'");

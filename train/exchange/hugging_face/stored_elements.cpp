@@ -207,9 +207,9 @@ std::string inserted(const std::string& shorter, const std::string& longer) {
   size_t at = shorter.size();
   while (at > 0 && shorter[at - 1] == longer[at - 1 + more]) --at;
   if (shorter.compare(0, at, longer, 0, at) != 0) return "";
-  while (longer[at + more - 1] != '.' && at < shorter.size() && longer[at] == longer[at + more]) ++at;
-  const bool is_words = longer[at + more - 1] == '.' && (at == 0 || longer[at - 1] == '.');
-  return is_words ? longer.substr(at, more) : "";
+  const auto is_words = [&] { return longer[at + more - 1] == '.' && (at == 0 || longer[at - 1] == '.'); };
+  while (!is_words() && at < shorter.size() && longer[at] == longer[at + more]) ++at;
+  return is_words() ? longer.substr(at, more) : "";
 }
 
 [[noreturn]] void refuse_missing(const std::filesystem::path& directory,
