@@ -399,7 +399,7 @@ TEST_F(PlanSearch, OnlyTheCommandLineRestrictsIt) {
   const Json pairs = search(" --limit 1000 mesh.tensor=2"), twos = search(" train.micro_batch_sequences=2");
   for (const Json& row : pairs["rows"]) EXPECT_EQ(row["mesh"]["tensor"], 2);
   for (const Json& row : twos["rows"]) EXPECT_EQ(row["micro_batch_sequences"], 2);
-  const Json cut = search(" --limit 1000 mesh.pipeline_stages_per_rank=2");
+  const Json cut = search(" --limit 1000 mesh.pipeline_stages_per_rank=1");
   ASSERT_FALSE(cut["rows"].empty());
   for (const Json& row : cut["rows"])
     EXPECT_EQ(row["mesh"]["pipeline"], 2) << "the cut is that of a pipeline";
