@@ -137,7 +137,7 @@ RunSpeed planned_speed(const StepTime& time, const RunLength& length, const std:
 std::span<const StepMetrics> last_steps(const MetricsLog& log, size_t most) {
   std::span<const StepMetrics> steps = log.steps;
   steps = steps.last(std::min(steps.size(), most));
-  while (!steps.empty() && (log.starts.empty() || steps.front().step <= log.starts.back().step))
+  while (!steps.empty() && (log.starts.empty() || steps.front().time < log.starts.back().time))
     steps = steps.subspan(1);
   return steps;
 }

@@ -73,7 +73,7 @@ void take_deadline(const MetricsLog& log, RunStatus& status) {
     slowest = std::max(slowest, step.step_seconds);
   for (const CheckpointEvent& each : log.checkpoints) {
     save = is_own ? std::max(save, each.seconds) : each.seconds;
-    is_own = each.step > start.step;
+    is_own = each.time >= start.time;
   }
   status.deadline = deadline;
   status.stops_at = deadline - reserve_seconds(save, slowest);
