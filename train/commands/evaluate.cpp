@@ -384,7 +384,7 @@ ExitCode evaluate(MpiWorld& world, const EvaluateArguments& given, Stop& stop) {
   if (!scores) return ExitCode::kRequeue;
   if (!output) return ExitCode::kOk;
   if (output->predictions) write_whole_file(output->directory / kScoreRowsFile, output->scores);
-  write_whole_file(output->directory / "scores.json", to_json(*scores));
+  write_whole_file(output->directory / kScoresFile, to_json(*scores));
   std::error_code ignored;
   fs::remove(output->directory / kPartialLossFile, ignored);
   if (given.json)
@@ -417,7 +417,6 @@ void add_evaluate(CommandLine& line) {
   verb.set_example("srun -n 4 ripstop evaluate runs/xsum --checkpoint best --split test");
   verb.set_action([given] {
     given->split = split_name(given->split);
-    // Finds the deadline before MPI starts, because find_deadline() starts a process.
     std::vector<std::string> notes;
     Stop stop(launch_rank() == 0 ? find_deadline(notes) : std::nullopt);
     for (const std::string& note : notes) print_to(stderr, "note: {}\n", note);

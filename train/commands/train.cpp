@@ -59,7 +59,6 @@ ExitCode train(const TrainArguments& given) {
   const StopSignal stop(StopFor::kCheckpoint);
   StartTimes times;
   times.enter(&StartupSeconds::program);
-  // Finds the deadline before MPI starts, because find_deadline() starts a process.
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);

@@ -174,9 +174,9 @@ class Assigner {
     // Training computes in float32: a value that equals an excluded bound there, or nearly, is refused.
     const auto rounded = [](double number) { return static_cast<float>(number); };
     const bool low = range.above_least
-                         ? !(rounded(value) - rounded(range.least) >= std::numeric_limits<float>::min())
-                         : !(value >= range.least);
-    const bool high = range.below_most ? !(rounded(value) < rounded(range.most)) : !(value <= range.most);
+                         ? rounded(value) - rounded(range.least) < std::numeric_limits<float>::min()
+                         : value < range.least;
+    const bool high = range.below_most ? rounded(value) >= rounded(range.most) : value > range.most;
     if (std::isfinite(value) && !low && !high) return;
     refuse(
         entry_.where,

@@ -28,8 +28,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kSettings = "settings.json";
-constexpr const char* kPredictions = "predictions.jsonl";
-constexpr const char* kScores = "scores.json";
 constexpr int64_t kMostSettingsBytes = 1 << 20;
 // Digits of a hash in names and messages.
 constexpr size_t kHashDigits = 8;
@@ -75,8 +73,8 @@ std::optional<Json> read_settings(const fs::path& directory) {
 
 bool has_results(const fs::path& directory) {
   std::error_code error;
-  const auto bytes = fs::file_size(directory / kPredictions, error);
-  return (!error && bytes > 0) || fs::exists(directory / kScores, error) ||
+  const auto bytes = fs::file_size(directory / kPredictionsFile, error);
+  return (!error && bytes > 0) || fs::exists(directory / kScoresFile, error) ||
          fs::exists(directory / kScoreRowsFile, error) || fs::exists(directory / kPartialLossFile, error);
 }
 
@@ -142,8 +140,8 @@ void refuse_other_settings(const fs::path& directory, const Json& settings) {
     refuse(directory, "has a settings.json that ripstop evaluate did not write");
   // The names of the files that an evaluation makes. Beside a settings.json other entries are allowed,
   // because people may keep files there that they made from the results.
-  constexpr std::array<std::string_view, 5> kOwn = {kSettings, kPredictions, kScores, kPartialLossFile,
-                                                    kScoreRowsFile};
+  constexpr std::array<std::string_view, 5> kOwn = {kSettings, kPredictionsFile, kScoresFile,
+                                                    kPartialLossFile, kScoreRowsFile};
   const std::string foreign = found ? "" : entries_in_the_way(posix_io(), directory, kOwn);
   if (!foreign.empty())
     throw Error(
@@ -215,7 +213,7 @@ EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSett
   refuse_other_settings(directory, now);
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
-  partial_ = make_partial_directory(posix_io(), directory / kScores, note);
+  partial_ = make_partial_directory(posix_io(), directory / kScoresFile, note);
   // Writes the file even if it exists, so that an unwritable directory causes an error now, not after hours.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }

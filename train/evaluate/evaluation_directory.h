@@ -61,9 +61,8 @@ struct FoundPredictions {
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
-/// The files with the loss of an interrupted evaluation, and with the scores of each example.
+/// The file with the loss of an interrupted evaluation.
 inline constexpr const char* kPartialLossFile = "loss.json";
-inline constexpr const char* kScoreRowsFile = "scores.jsonl";
 
 /// The loss in `directory`; a loss over no sequences if the file is absent or damaged. Make an
 /// EvaluationClaim first. Throws Error(kStorage) if the system refuses to read the file.

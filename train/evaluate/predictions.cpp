@@ -15,7 +15,6 @@ namespace {
 
 using Json = JsonReader::Json;
 
-constexpr const char* kPredictionsFile = "predictions.jsonl";
 constexpr std::pair<const char*, std::string Prediction::*> kTexts[] = {{"id", &Prediction::id},
                                                                         {"summary", &Prediction::summary},
                                                                         {"reference", &Prediction::reference},

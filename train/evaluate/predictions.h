@@ -9,6 +9,11 @@
 
 namespace ripstop {
 
+/// The results of an evaluation: the summaries, the scores of all of them, and those of each.
+inline constexpr const char* kPredictionsFile = "predictions.jsonl";
+inline constexpr const char* kScoresFile = "scores.json";
+inline constexpr const char* kScoreRowsFile = "scores.jsonl";
+
 struct Prediction {
   std::string id;         ///< id of the example in its source
   std::string summary;    ///< the generated summary

@@ -181,7 +181,7 @@ EvaluationRecord read_evaluation(const fs::path& directory) {
   constexpr uint64_t kSeed = 1;  // kResamples and kSeed as in `ripstop rouge --compare`
   EvaluationRecord record;
   record.name = directory.filename().string();
-  const fs::path path = directory / "scores.json";
+  const fs::path path = directory / kScoresFile;
   read_object(path.string(), read_plain_file(path, kMostBytes, ExitCode::kInputData), record,
               [](auto& self, auto& field) {
                 field("step", self.step);
@@ -199,7 +199,7 @@ EvaluationRecord read_evaluation(const fs::path& directory) {
                   share("copies", self.copies);
                 });
               });
-  const std::vector<ScoreRow> rows = read_rows(directory / "scores.jsonl");
+  const std::vector<ScoreRow> rows = read_rows(directory / kScoreRowsFile);
   if (!rows.empty() && std::ssize(rows) == record.examples)
     record.intervals = bootstrap_intervals(rows, kResamples, kSeed);
   return record;
@@ -218,7 +218,7 @@ void try_to(RunRecord& run, auto&& read) {
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
   for (const Io::Entry& entry : list_directory(io, directory))
     try_to(run, [&] {
-      if (fs::exists(directory / entry.name / "scores.json"))
+      if (fs::exists(directory / entry.name / kScoresFile))
         run.evaluations.push_back(read_evaluation(directory / entry.name));
     });
   std::ranges::stable_sort(run.evaluations, {}, &EvaluationRecord::step);

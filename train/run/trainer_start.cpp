@@ -292,8 +292,7 @@ std::optional<KernelPlans> Trainer::prepare_kernels() {
   log_.show("making plans of attention");
   const DocumentCounts trained = coming_documents(run_.datasets, loader_options(run_.config, run_, mesh_),
                                                   state_.cursor, kStepsLookedAt);
-  const KernelPlans plans = ripstop::prepare_kernels(
-      step_->model(), trained, validation_.any() ? validation_.documents() : DocumentCounts{});
+  const KernelPlans plans = ripstop::prepare_kernels(step_->model(), trained, validation_.documents());
   log_.end_live_line();
   return plans;
 }
