@@ -11,7 +11,7 @@
 
 namespace ripstop {
 
-/// Exit codes, where possible numbers of sysexits.h.
+/// Exit codes. Up to 75 they mean about the same as in sysexits.h.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          ///< wrong command line or config file

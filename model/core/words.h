@@ -1,4 +1,3 @@
-// The words of enums, as config files and JSON spell them.
 #pragma once
 #include <algorithm>
 #include <array>
