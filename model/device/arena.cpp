@@ -21,7 +21,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, MemoryCategory category)
   now_[category] += bytes;
   if (now_.total() > peak_.total()) peak_ = now_;
   if (device_.kind == DeviceKind::kMeta) {
-    // An address that is never read: not null (null means "no tensor"), distinct, aligned like a real one.
+    // An address that is never read: not null, which means "no tensor", and aligned like a real one.
     t.data = reinterpret_cast<void*>(kMemoryAlignment + offset);
     return t;
   }
@@ -36,7 +36,7 @@ Frame::~Frame() {
   // While an exception unwinds, frames may end out of order, and abort() would hide the exception.
   if (std::uncaught_exceptions() == 0 &&
       (arena_->pending_ > pending_ || arena_->now_.total() < mark_.total())) {
-    // A destructor cannot throw. If the program continued, two tensors would share memory.
+    // A destructor must not throw. If the program continued, two tensors could share memory.
     std::fputs("ripstop: an arena frame ended out of order or under a pending communication\n", stderr);
     std::abort();
   }

@@ -11,7 +11,7 @@
 namespace ripstop {
 namespace {
 
-// Whether the error is a fault of ripstop. All other errors come from the machine, such as a lost GPU.
+// Whether the error counts as a fault of ripstop, not of the machine.
 bool is_bug(cudaError_t error) {
   constexpr std::array kBugs = {cudaErrorInvalidValue,
                                 cudaErrorInvalidConfiguration,

@@ -23,7 +23,7 @@ void check_cuda(cudaError_t result, const char* call);
 /// An event of the calling thread's current device. While an exception unwinds, the destructor leaks it.
 class CudaEvent {
  public:
-  /// An event that takes no time stamp costs less to record and to wait for.
+  /// By default the event takes no time stamp: it then costs less to record and to wait for.
   explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
     check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
   }
@@ -72,7 +72,7 @@ class CudaStream {
   cudaStream_t native() const { return native_; }
   int device() const { return device_; }
 
-  /// Makes synchronize() wait through `waiter`, as long as `waiter` lives.
+  /// Makes the host wait for this stream through `waiter`, as long as `waiter` lives.
   void set_waiter(std::weak_ptr<CudaWaiter> waiter) { waiter_ = std::move(waiter); }
   void synchronize();
 
@@ -90,9 +90,9 @@ class CudaStream {
     return *static_cast<T*>(state.get());
   }
 
-  /// Copy between pageable host memory and the device in stream order, through pinned staging buffers.
-  /// from_host() returns when `from` has been read, and waits for earlier work only if the staging buffers
-  /// are full. to_host() returns when `to` has been written.
+  /// Copy between host memory and the device in stream order, through pinned staging buffers. from_host()
+  /// returns when `from` has been read, and waits for earlier work if the staging buffers are full. to_host()
+  /// returns when `to` has been written.
   void from_host(void* to, const void* from, int64_t bytes);
   void to_host(void* to, const void* from, int64_t bytes);
 
@@ -102,8 +102,8 @@ class CudaStream {
     std::byte* memory = nullptr;
     CudaEvent left;
   };
-  // Several buffers let the host fill one while the GPU copies from another.
   static constexpr int64_t kStagingBytes = int64_t{4} << 20;
+  // Several buffers let the host fill one while the GPU copies from another.
   static constexpr size_t kStagingBuffers = 4;
   void wait_for(const CudaEvent& event);
   void next_staging();

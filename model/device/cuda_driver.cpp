@@ -21,8 +21,8 @@ std::string identity_text(const cudaDeviceProp& properties) {
   return text;
 }
 
-// Streams that share one of the device's queues wait for each other. CUDA reads the number of queues (8 by
-// default, at most 32) from the environment at its first call.
+// Streams that share one of the device's queues can wait for each other. CUDA reads the number of queues (8
+// by default, at most 32) from the environment at its first call.
 cudaError_t count_gpus(int& count) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   return cudaGetDeviceCount(&count);

@@ -14,7 +14,7 @@ struct CudaGpu {
   int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
 
-  /// Whether ripstop's kernels run on this GPU.
+  /// Whether the GPU is new enough for ripstop's kernels.
   bool is_supported() const { return major >= kOldestMajor; }
   static constexpr int kOldestMajor = 8;
 };
@@ -31,27 +31,27 @@ struct CudaMachine {
   std::string architectures;           ///< compute capabilities of the compiled kernels: "80 90 100"
   std::vector<CudaLibrary> libraries;  ///< driver, run time, cuBLASLt, cuDNN
   std::vector<CudaGpu> gpus;
-  std::string problem;  ///< why `gpus` is empty: no CUDA back end, no driver, too old a driver, no GPU
+  std::string problem;  ///< why `gpus` is empty, such as no CUDA back end, no driver, no GPU
 };
 
 bool cuda_is_built() noexcept;  ///< whether this program has the CUDA back end
 
-/// Fills a CudaMachine. Never throws, works without a driver, and takes no GPU memory.
+/// Fills a CudaMachine. Works without a driver, and takes no GPU memory.
 CudaMachine look_at_cuda();
 
 /// Reasons not to use the GPU, one sentence each, from NVIDIA's management library (NVML): the compute mode,
-/// uncorrected memory errors, other processes. Empty without NVML.
+/// uncorrected memory errors, other processes. Empty without CUDA or NVML.
 std::vector<std::string> gpu_complaints(const CudaGpu& gpu);
 
 /// The energy that the GPU at the PCI address `bus` has used since the driver was loaded. Thread-safe. Throws
-/// Error(kResources) without CUDA or NVML, and for GPUs before Volta.
+/// Error(kResources) without CUDA, or if NVML does not tell it, as before Volta.
 /// Source: NVML API Reference, nvmlDeviceGetTotalEnergyConsumption.
 int64_t gpu_millijoules(const std::string& bus);
 
 /// Bytes that are free now on GPU `index`; 0 if CUDA fails. Creates a CUDA context, which takes GPU memory.
 int64_t cuda_free_bytes(int index) noexcept;
 
-/// Returns the number of GPUs; 0 without the CUDA back end or a driver. Cheap.
+/// Returns the number of visible GPUs; 0 if CUDA fails or was not built. Cheap.
 int cuda_device_count() noexcept;
 
 /// cuBLASLt and cuDNN for CudaMachine::libraries, from model/kernels/cuda/library_versions.cpp.

@@ -70,7 +70,6 @@ Buffer::Buffer(const Device& device, MemoryLedger& ledger, const MemoryUse& use,
   if (data_ == nullptr)
     fail(ExitCode::kResources, "{} cannot allocate {} bytes for {}", to_string(device), bytes(),
          purpose(use));
-  // Set last, because release() takes a null ledger_ to mean that the buffer owns nothing.
   ledger_ = &ledger;
   ledger.add(use_);
 }

@@ -14,13 +14,13 @@ class RangeRecorder;
 
 enum class DeviceKind : uint8_t { kCpu, kCuda, kMeta };
 
-/// Alignment of device memory, of tensors in an arena and of the parts of a workspace, in bytes: the
-/// alignment of cudaMalloc, enough for the widest vector accesses.
+/// Alignment in bytes of device memory and of tensors in an arena: the alignment of cudaMalloc, enough for
+/// the widest vector accesses.
 inline constexpr int64_t kMemoryAlignment = 256;
 
 /// A place for tensors. kMeta stores and computes nothing; it only counts memory. `planned` is the kind whose
-/// workspaces are counted; on a real device it equals `kind`. `deterministic`: every sum on kCuda has a fixed
-/// order, as sums on kCpu always have. The fixed order costs time and workspace.
+/// workspaces are counted; on a real device it equals `kind`. `deterministic`: sums on kCuda have a fixed
+/// order, which costs time and workspace; no effect on kCpu.
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   DeviceKind planned = DeviceKind::kCpu;
@@ -109,7 +109,7 @@ class Buffer {
  private:
   void release() noexcept;
   Device device_;
-  MemoryLedger* ledger_ = nullptr;
+  MemoryLedger* ledger_ = nullptr;  ///< null if the buffer owns nothing
   const MemorySource* source_ = nullptr;
   MemoryUse use_;
   void* data_ = nullptr;
@@ -131,8 +131,8 @@ class Stream {
   KernelObserver* observer() const { return observer_; }
   /// Blocks the host until all work given to this stream is done.
   void synchronize() const;
-  /// Notes for the user on the work so far: which operations took a slow fallback, and why. Each text appears
-  /// once in the life of the stream. No notes on CPU and meta.
+  /// Notes for the user on the work so far, such as an operation that took a slow fallback, and why. Each
+  /// text appears once in the life of the stream. No notes on CPU and meta.
   std::vector<std::string> take_notes() const;
   /// Makes later work of this stream start only after all earlier work of `other`. Returns at once.
   void wait_for(const Stream& other) const;

@@ -9,8 +9,8 @@
 namespace ripstop {
 
 /// Records named ranges of a rank's time between start() and stop(), for a trace. Ranges of the main thread
-/// nest on track 0; ranges of any other track do not overlap. Keeps at most `most_ranges` ranges, and counts
-/// the others in dropped(). Only the main thread may call the members, except begin() and end().
+/// nest on track 0; ranges of any other track do not overlap. Of the ranges that begin then, keeps at most
+/// `most_ranges` and counts the rest in dropped(). Only begin() and end() are for all threads.
 class RangeRecorder {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -26,14 +26,14 @@ class RangeRecorder {
   explicit RangeRecorder(size_t most_ranges = kMostRanges) : most_(most_ranges) {}
   /// Forgets all earlier ranges.
   void start();
-  /// Ends the ranges that are still open, and adds "(goes on)" to the names of those from begin().
+  /// Closes the ranges of open(). Records the ranges of begin() so far, with "(goes on)" in their names.
   void stop();
   bool is_on() const { return is_on_; }
 
   /// Opens and closes a range of the main thread. Does nothing if the recorder is off.
   void open(std::string_view name, Time at = now());
   void close(Time at = now());
-  /// Begins a range outside the main thread, on the first free track of `kind` ("fsdp", "fsdp 2", ...), and
+  /// Begins a range beside those of open(), on the first free track of `kind` ("fsdp", "fsdp 2", ...), and
   /// returns the track. If the range begins before start(), its rest is recorded. Thread-safe, like end().
   size_t begin(const std::string& kind, std::string name);
   void end(size_t track, int64_t bytes = -1);

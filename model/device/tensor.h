@@ -31,7 +31,7 @@ class Shape {
   int dims_ = 0;
 };
 
-/// A view of row-major elements, contiguous unless column_range made it. Owns nothing. As with a pointer, the
+/// A view of row-major elements, contiguous unless row_stride is set. Owns nothing. As with a pointer, the
 /// elements of a `const Tensor&` may be written. A default Tensor is null ("no tensor"), and empty() is true.
 struct Tensor {
   void* data = nullptr;
