@@ -8,8 +8,8 @@ namespace ripstop {
 
 class TensorAxis;
 
-/// The place of a micro-batch in training, from which dropout takes its random bits. Among the sequences of
-/// all data ranks, sequence s of the micro-batch has the number first_sequence + s * sequence_step.
+/// The place of a micro-batch in training, from which dropout takes its random bits. Sequence s of the
+/// micro-batch is number first_sequence + s * sequence_step among the step's sequences of all data ranks.
 struct DropoutPlace {
   uint64_t seed = 0;
   int64_t step = 0;  ///< number of the step, from 1
@@ -17,7 +17,7 @@ struct DropoutPlace {
   int64_t sequence_length = 1;  ///< T of the micro-batch
 };
 
-/// Resources that every layer and operation gets besides its arguments. Owns nothing; cheap to copy.
+/// Resources that layers and operations get besides their arguments. Owns nothing; cheap to copy.
 struct Context {
   const Stream& stream;
   Arena& arena;

@@ -85,7 +85,7 @@ struct KernelTable {
 const KernelTable& cpu_kernels();
 const KernelTable& cuda_kernels();  ///< throws Error(kResources) without the CUDA back end
 const KernelTable& meta_kernels();  ///< the kernels compute nothing
-/// The kernels hand each call, with its work, to the stream's observer, which may run the device's kernel.
+/// The kernels, except prepare_attention, hand each call to the stream's observer, which may run it.
 const KernelTable& observed_kernels();
 /// Throws Error(kResources) for kCuda without the CUDA back end.
 const KernelTable& kernels(DeviceKind kind);
@@ -94,7 +94,7 @@ const KernelTable& kernels(DeviceKind kind);
 /// (and, on the CPU, the number of threads and the processor) but need no device, so `ripstop plan --device
 /// cuda` runs on a login node.
 struct WorkspaceTable {
-  /// The functions of the three products read only shapes and dtypes of their tensors.
+  /// The functions of the three products read no elements of their tensors.
   int64_t (*linear)(const Tensor& x, const Tensor& w, const Tensor& y, Accumulate);
   int64_t (*linear_backward_input)(const Tensor& dy, const Tensor& w, const Tensor& dx, Accumulate);
   int64_t (*linear_backward_weight)(const Tensor& dy, const Tensor& x, const Tensor& dw, Accumulate);

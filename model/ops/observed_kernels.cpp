@@ -70,7 +70,7 @@ KernelWork work_of(const char* name, const auto&... operands) {
   } else {
     (add_operand(work, operands), ...);
   }
-  // Operands that are read and written count a second time.
+  // The operands given here are read and written, so they count twice.
   if constexpr (kIs<kEntry, &Table::rope, &Table::scale>)
     add_operands<kIs<kEntry, &Table::rope> ? 0 : 1>(work, args);
   if constexpr (kIs<kEntry, &Table::swiglu_backward>) add_operands<0, 1>(work, args);

@@ -317,7 +317,7 @@ int64_t squared_norm_workspace_bytes(const Device& device, int64_t count) {
 }
 
 void fill_zero(Context& context, const Tensor& x) {
-  // Here and below: a shard may be empty, and some kernels must not be launched without elements.
+  // Here and below: x may be an empty shard.
   if (x.count() > 0) kernels(context).fill_zero({context.stream}, x);
 }
 

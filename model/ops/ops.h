@@ -2,7 +2,7 @@
 //
 // For all operations:
 // - Tensors are on the context's device. "Activation dtype" is float32 or bfloat16, the same for all
-//   activation tensors and weights of a call. Arithmetic and sums are in float32 for both dtypes.
+//   activation tensors and weights of a call. Sums are at least in float32 for both dtypes.
 // - The work goes to the context's stream. The call may return before the work is done.
 // - The workspace comes from the context's arena (category kWorkspace) and is freed on return.
 // - Outputs must not overlap inputs unless the contract allows that.
@@ -92,8 +92,8 @@ struct Documents {
 };
 
 /// RMSNorm of each query and key head x [D] of a row: y = x * weight / sqrt(mean(x^2) + epsilon). Value heads
-/// are copied. qkv, out [N, row] activation dtype; weight [2D]: for queries, then for keys. On kCuda throws
-/// Error(kResources) if D is above 512. Source: Qwen3, arXiv:2505.09388, section 2.
+/// are copied. qkv, out [N, row] activation dtype; weight [2D]: for queries, then for keys. On kCuda throws,
+/// like the backward, Error(kResources) if D is above 512. Source: Qwen3, arXiv:2505.09388, section 2.
 void norm_heads(Context& context, const Tensor& qkv, const Tensor& weight, double epsilon, const Heads& heads,
                 const Tensor& out);
 
@@ -140,7 +140,7 @@ int64_t prepare_attention(const Stream& stream, const AttentionSizes& sizes, Dir
 void store_key_value(Context& context, const Tensor& qkv, const Tensor& slot, const Tensor& position,
                      const Heads& heads, const Tensor& cache);
 
-/// The places of a sequence's positions in the cache. Sequences with a common beginning, such as the beams of
+/// The places of sequences' positions in the cache. Sequences with a common beginning, such as the beams of
 /// a search, share a slot. For row s, position p < first[s] is at place p of the slot, and position p >=
 /// first[s] at place[s, p - first[s]]. If `place` is null, each position p is at place p.
 struct CachedTail {
@@ -198,8 +198,8 @@ struct VocabularySlice {
 void cross_entropy_statistics(Context& context, const Tensor& logits, const Tensor& target,
                               const VocabularySlice& slice, const Tensor& statistics);
 
-/// loss [M] float32 = log(sum of exp(logits)) - the target's logit, over all slices. `all` [slices, M, 3]
-/// float32 holds the statistics of every slice. If dlogits is not null: dlogits [M, v] (activation dtype) =
+/// loss [M] float32 = log(sum of exp(logits)) - the target's logit, over all slices. `all` [slices, M or
+/// more, 3] float32: every slice's statistics. If dlogits is not null: dlogits [M, v] (activation dtype) =
 /// softmax - one-hot of the target, the gradient of the *sum* of the losses; 0 in padding columns. A float32
 /// dlogits may be the memory of logits.
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& target, const Tensor& all,
@@ -216,7 +216,7 @@ void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& 
 /// total [1] float64 += sum of x [M] float32 or float64, in float64. kCpu adds float64 elements in order.
 void add_sum(Context& context, const Tensor& x, const Tensor& total);
 
-/// total [1] float64 += sum of squares of x [any] float32, added in float64 in blocks of fixed size.
+/// total [1] float64 += sum of squares of x [any] float32, added in float64.
 void add_squared_norm(Context& context, const Tensor& x, const Tensor& total);
 
 /// add_squared_norm() without an arena. `workspace` has squared_norm_workspace_bytes(device, x.count())
@@ -235,8 +235,8 @@ void add(Context& context, const Tensor& x, const Tensor& y);
 /// x *= factor; x activation dtype.
 void scale(Context& context, double factor, const Tensor& x);
 
-/// The random bits of dropout depend only on the logical element, not on the mesh. Row n and column c of the
-/// operands are logical column l of position r in the step's sequence number s:
+/// The random bits of dropout do not depend on the mesh. Row n and column c of the operands are logical
+/// column l of position r in the step's sequence number s:
 ///   l = first_column + c,   r = (first_row + n) mod T,   T = sequence_length,
 ///   s = first_sequence + (first_row + n) / T * sequence_step
 /// The element is dropped if word l mod 4 of the Philox block {l / 4 (two words), r, s} under `key` is below
@@ -273,9 +273,8 @@ inline constexpr size_t kMostPieces = 400;
 
 // ---- optimizer
 
-/// The random bits that round bfloat16 moments depend only on the logical element, not on the mesh. Element i
-/// of the operands is at place p = begin + i of a slice whose rows have `stride` elements in memory, and is
-/// the logical element
+/// The random bits that round bfloat16 moments do not depend on the mesh. Element i of the operands is at
+/// place p = begin + i of a slice whose rows have `stride` elements in memory, and is the logical element
 ///   l = origin + p / stride * columns + p mod stride
 /// Its bits are word l mod 4 of the Philox block {l / 4, step} (two words each, the lower first) under `key`:
 /// the lower 16 bits for the first moment, the upper 16 for the second. A row may end in padding, which stays
@@ -293,7 +292,7 @@ struct MomentBits {
 struct AdamWStep {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   int64_t step = 1;      ///< number of the update, from 1
-  MomentBits bits = {};  ///< read only for bfloat16 moments
+  MomentBits bits = {};  ///< for bfloat16 moments
 };
 
 /// The factors of one update, computed in float64 and then rounded once to float32.

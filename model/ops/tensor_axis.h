@@ -36,18 +36,17 @@ class TensorAxis {
   using RowsBody = FunctionRef<void(const Tensor& rows, int64_t first_row)>;
 
   /// Gathers the local rows `x` [n, C] of all ranks to the whole [N, C]. Calls `body` once with all rows, or
-  /// first with this rank's rows and then with every other rank's rows as they arrive. Returns the whole,
-  /// complete in stream order: `x` itself if there is nothing to gather, else a tensor in the caller's arena
-  /// frame (category kCommunication). This rank receives (count - 1) * bytes(x).
+  /// first with this rank's rows and then with the others as they arrive. Returns the whole, complete in
+  /// stream order: `x` itself if there is nothing to gather; else a tensor in the caller's arena frame
+  /// (category kCommunication), for which this rank receives (count - 1) * bytes(x).
   virtual Tensor gather_sequence(Context& context, const Tensor& x, RowsBody body) const = 0;
 
-  /// Gathers [N, C] in place: each rank has written its local rows of `whole`, and gets the rows of all other
-  /// ranks. This rank receives count - 1 times the bytes of its local rows.
+  /// Gathers [N, C] in place: each rank has written its local rows of `whole`, and receives the other rows.
   virtual void gather_rows_of(Context& context, const Tensor& whole) const = 0;
 
   /// Calls `produce` for parts of the whole [N, C]; with Parts::kWhole once, for all rows. `produce` writes
-  /// this rank's terms of the sum into the tensor that it gets. Sums the terms of all ranks in float32, in
-  /// the communicator's order, and writes the local rows of the sum to `out` [n, C].
+  /// this rank's terms of the sum into the tensor that it gets. Sums the terms of all ranks, in the
+  /// order of the communicator or of the ranks, and writes the local rows of the sum to `out` [n, C].
   virtual void scatter_sum(Context& context, const Tensor& out, RowsBody produce,
                            Parts parts = Parts::kAny) const = 0;
 
