@@ -123,7 +123,7 @@ void adamw(const KernelCall&, const AdamWStep& step, const Tensor& scale, const 
       if (go && rounds) update_rows(factors, step, factor_and_go[0], range(BFloat16{}), at, count);
       if (go && !rounds) update(factors, factor_and_go[0], range(float{}).at(at), count);
       if (copy.data == nullptr) return;
-      // Writes the copy even if the update is skipped, because the copy must always equal the weights.
+      // Writes the copy even if the update is skipped, because the copy must equal the weights.
       T* to = elements<T>(copy) + at;
       each_vector(count, [&](int64_t i, auto lanes) { store(to + i, load(weight + at + i, lanes), lanes); });
     });

@@ -71,7 +71,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
   take_rows(x.qkv + task.first * row + head * size, row, queries, size, scale, s.keys);
   transpose(s.keys, kTile, padded_size(size), s.queries);
   for (int64_t i = 0; i < padded_size(size) * kTile; ++i) s.output[i] = 0;
-  // The first tile rescales sum and output, which are 0.
+  // Sum and output begin at 0, because the first tile rescales them.
   for (int64_t q = 0; q < kTile; ++q) s.maximum[q] = -__builtin_inff(), s.sum[q] = 0;
   for (int64_t first = task.begin; first < task.first + queries; first += kTile) {
     const bool diagonal = first == task.first;
@@ -79,7 +79,7 @@ void attend(const Operands<T>& x, const AttentionTask& task, int64_t head, const
     const T* key = x.qkv + first * row + key_head * size;
     score(view_rows(key, row, keys, size, s.keys), s.queries, keys, columns, size, diagonal, s.scores);
     soften(s, keys, columns, size, diagonal);
-    // bfloat16 values overwrite the keys in s.keys.
+    // In bfloat16, the values (V) overwrite the keys in s.keys.
     const T* value = key + x.heads.key_value * size;
     add_weighted(view_rows(value, row, keys, size, s.keys), s.scores, keys, columns, size, diagonal,
                  s.output);

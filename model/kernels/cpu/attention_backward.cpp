@@ -3,8 +3,8 @@
 //   ds_ij = p_ij (do_i . v_j - delta_i)
 //   dq_i = sum_j ds_ij k_j / sqrt(D),  dk_j = sum_i ds_ij q_i / sqrt(D),  dv_j = sum_i p_ij do_i
 // A task is one document and one key-value head if the document is short (list_tasks). Otherwise one kind of
-// task computes the dq of 64 queries and another the dk and dv of 256 keys, so p is computed twice. No sum
-// crosses a task, so the bits do not depend on the number of threads.
+// task computes the dq of 64 queries and another the dk and dv of 256 keys, so p is computed twice. Every sum
+// is inside a task, in one order for all kinds of tasks, so the bits do not depend on the number of threads.
 #include "model/kernels/cpu/attention_tiles.h"
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {

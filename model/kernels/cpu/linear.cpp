@@ -1,6 +1,6 @@
 // oneDNN's matmul splits the work over the OpenMP threads. Weights stay row-major, because oneDNN's packed
-// layout is at most a tenth faster, and weights would have to be packed after each gather. Without AVX-512
-// oneDNN multiplies no bfloat16, so float32 copies of the operands are multiplied.
+// layout is at most a tenth faster, and weights would have to be packed after each gather. Where oneDNN
+// cannot multiply bfloat16, float32 copies of the operands are multiplied.
 #include "model/kernels/cpu/linear.h"
 
 #include <omp.h>

@@ -8,8 +8,8 @@
 
 namespace ripstop::RIPSTOP_INSTRUCTION_SET {
 
-/// One word (number 0, 1, 2 or 3) of each of kBlocks Philox blocks, in the lower halves of the lanes. The
-/// upper halves are never read.
+/// One word (number 0, 1, 2 or 3) of each of kBlocks Philox blocks, in the lower halves of the lanes; or
+/// products of such words.
 using Words [[gnu::vector_size(4 * kLanes)]] = uint64_t;
 inline constexpr int kBlocks = kLanes / 2;
 

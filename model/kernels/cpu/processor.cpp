@@ -30,7 +30,7 @@ struct InstructionSet {
 };
 
 #ifdef RIPSTOP_X86_64_KERNELS
-// Whether this processor has -march=x86-64-v3 and -v4 (model/CMakeLists.txt). Unchecked: f16c, lzcnt, movbe.
+// Whether this processor has -march=x86-64-v3 and -v4 (model/CMakeLists.txt). Unchecked: f16c and more.
 bool has_v3() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
          __builtin_cpu_supports("bmi2");

@@ -16,7 +16,7 @@ std::vector<std::string> cpu_instruction_sets();
 /// have equal texts, because otherwise their results differ in the last bits.
 std::string cpu_instruction_set();
 
-/// Whether this is an x86-64 processor that multiplies bfloat16. If not, float32 products are faster.
+/// Whether this is an x86-64 processor that multiplies bfloat16. On others float32 counts as faster.
 bool cpu_has_fast_bfloat16();
 
 /// The number of threads of an operation. Workspace sizes depend on it.
