@@ -6,7 +6,7 @@
 //   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
 //
 // Each thread updates four elements, whose random bits (MomentBits in ops.h) are one Philox block, or one
-// element where blocks are not aligned. Four elements' 88 bytes take longer than a block's 100 instructions.
+// element where blocks are not aligned.
 #include <type_traits>
 
 #include "model/kernels/cuda/cuda_kernels.h"

@@ -1,6 +1,6 @@
-// Causal attention as cuDNN graphs. cuDNN recognises exactly these patterns and runs a fused kernel for each,
-// which stores no scores (except with Sums::kFromScores). Source: the composite graphs of NVIDIA's
-// cudnn-frontend; FlashAttention-2, arXiv:2307.08691.
+// Causal attention as cuDNN graphs. cuDNN recognises these patterns and runs a fused kernel for each, which
+// stores no scores (except with Sums::kFromScores). Source: the composite graphs of NVIDIA's cudnn-frontend;
+// FlashAttention-2, arXiv:2307.08691.
 #pragma once
 #include <compare>
 

@@ -19,7 +19,7 @@ RIPSTOP_OTHER_KERNELS(RIPSTOP_CUDA_KERNEL)
 std::remove_pointer_t<decltype(KernelTable::attention)> plain_attention;
 std::remove_pointer_t<decltype(KernelTable::attention_backward)> plain_attention_backward;
 
-/// The largest head size of the plain attention kernels.
+/// The largest head size of the plain attention kernels and of norm_heads.
 inline constexpr int64_t kPlainHeadSize = 512;
 
 }  // namespace ripstop::cuda

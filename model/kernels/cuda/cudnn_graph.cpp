@@ -209,7 +209,6 @@ void Graph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   // Sums are in float32, whatever the operands are.
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  // Rows beyond a document's length count as zeros.
   if (lengths.zeros_beyond) kind.set(CUDNN_ATTR_MATMUL_PADDING_VALUE, CUDNN_TYPE_DOUBLE, 0.0);
   Descriptor o(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   o.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, &a);
@@ -290,7 +289,7 @@ Plan Graph::plan(const PlanTarget& target, int64_t most_workspace_bytes, std::sp
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             std::span<const cudnnBackendDescriptor_t>(operations_));
-  // Device properties replace the handle where there is no GPU, so plans can be tested anywhere.
+  // Device properties take the handle's place in tests without a GPU.
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   graph.finalize();
   Plan result;

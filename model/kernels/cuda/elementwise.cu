@@ -1,5 +1,5 @@
 // A float32 sum takes two kernels: in the first, each block writes a float64 partial sum; in the second, one
-// block adds these up. The number of blocks depends only on the number of elements, so the order is fixed.
+// block adds these up. The order depends only on the number and the alignment of the elements.
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
 #include "model/kernels/cuda/reduce.cuh"
@@ -54,7 +54,7 @@ void add_terms(const KernelCall& call, const char* name, const Tensor& x, const 
     launch(call, name, partial_sums<width.value, Term>, {blocks}, kThreads, elements<float>(x), count,
            partial, term);
   });
-  // Without elements no partial sum is written, and `total` must not change.
+  // Without elements there are no partial sums.
   if (blocks > 0)
     launch(call, name, add_partial_sums, {}, kThreads, partial, blocks, elements<double>(total));
 }

@@ -235,8 +235,8 @@ void GemmPlans::measure(const Work& work, Plan& plan, Accumulate accumulate) {
 }
 
 // The shortest time of several rounds for each candidate. Each round runs all candidates, so that a changing
-// clock of the GPU affects all of them; candidates far slower than the best are timed once. A candidate that
-// fails gets an infinite time.
+// clock of the GPU affects all of them, but skips candidates far slower than the best so far. A candidate
+// that fails gets an infinite time.
 std::vector<double> GemmPlans::microseconds(const Work& work, const GemmDescriptors& descriptors,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms) const {
   constexpr double kNever = std::numeric_limits<double>::infinity(), kFarOff = 1.5;

@@ -1,4 +1,4 @@
-// This file is here because no other folder includes the headers of cuBLASLt and cuDNN.
+// In model/, this folder alone includes the headers of cuBLASLt and cuDNN.
 #include <cublasLt.h>
 #include <cudnn_graph.h>
 

@@ -1,5 +1,5 @@
-// Attention without tensor cores. A warp computes one query head of one row. For scores, each lane has its
-// own key; for weighted sums over keys, its own elements of the head.
+// Attention without tensor cores. A warp works on one head of one row. For scores, each lane has its own key;
+// for weighted sums over keys, its own elements of the head.
 #pragma once
 #include "model/kernels/cuda/cuda_kernels.h"
 #include "model/kernels/cuda/launch.h"
