@@ -8,7 +8,7 @@
 namespace ripstop::cuda {
 namespace {
 
-// Workspace of a plan: cuDNN 9.19 to 9.26 ask for up to 232 KB. Engines that need over 1 MiB are left out.
+// Room for a plan's own workspace: cuDNN 9.19 to 9.26 ask for up to 232 KB.
 constexpr int64_t kPlanBytes = int64_t{1} << 20;
 
 struct Layout {
@@ -74,9 +74,9 @@ AttentionWorkspace attention_backward_workspace(int64_t rows, int64_t longest, c
   workspace.dvalue = layout.take(2 * rows * key_value);
   workspace.dquery_sum = layout.take(4 * padded * query);
   workspace.row_sum = layout.take(4 * padded * heads.query);
-  // With grouped heads, the next two parts are dK and dV per query head: bfloat16, but NVIDIA's front end
-  // reserves four bytes an element. Without grouped heads, a plan for Ampere needs one more float32 for each
-  // element of dQ, and each of the two parts reserves half of these bytes.
+  // With grouped heads, the next two parts are dK and dV per query head, with four bytes for each bfloat16,
+  // as in NVIDIA's front end. Without grouped heads, both together hold one more float32 for each element of
+  // dQ, which a plan for Ampere needs.
   const int64_t grouped = (heads.query == heads.key_value ? 2 : 4) * padded * query;
   workspace.dkey_grouped = layout.take(grouped);
   workspace.dvalue_grouped = layout.take(grouped);

@@ -12,7 +12,7 @@ inline constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 inline constexpr int64_t kNormBlocks = 528;
 
 /// The number of groups into which norm_heads_backward divides rows. In each group, one warp per head with a
-/// norm (`heads` in all) sums that head's dweight. Gives at most 32 warps per multiprocessor of an H100.
+/// norm (`heads` in all) sums that head's dweight. Aims at 32 warps per multiprocessor of an H100.
 constexpr int64_t norm_heads_groups(int64_t rows, int64_t heads) {
   const int64_t groups = heads < kNormBlocks * 8 ? kNormBlocks * 8 / heads : 1;
   return rows < groups ? rows : groups;
