@@ -42,7 +42,7 @@ class Adapters {
   void up_backward_input(Context& context, const Tensor& dy, const Tensor& du) const;
   /// b.gradient (+)= dy^T u, where b.accumulate chooses = or +=.
   void up_backward_weight(Context& context, const Tensor& dy, const Tensor& u) const;
-  /// du *= f. The factor is applied to the low rows, because x and y have more elements.
+  /// Multiplies low rows by f, which is cheaper than to multiply x or y.
   void scale_low(Context& context, const Tensor& du) const {
     scale(context, drops(context) ? scale_ / (1 - dropout_) : scale_, du);
   }

@@ -81,7 +81,7 @@ Tensor Attention::turned(Context& context, const Tensor& position, const Tensor&
   return to;
 }
 
-// Writes saved.qkv. Returns the result of turned().
+// Writes saved.qkv and saved.low. Returns the result of turned().
 Tensor Attention::project(Context& context, const Tensor& position, const Tensor& angle,
                           const Saved& saved) const {
   column_parallel_linear(context, saved.norm.normed, wqkv, wqkv_adapters, saved.low, saved.qkv);

@@ -30,7 +30,7 @@ struct Batch {
   };
   std::vector<SetTargets> set_targets = {};  ///< by ascending `begin`; empty if not known
   Tensor set_loss = {};     ///< [data sets] float64: the head adds each set's loss; null: not wanted
-  DropoutPlace place = {};  ///< where dropout takes its random bits; read only in training
+  DropoutPlace place = {};  ///< where dropout takes its random bits, in training
 
   int64_t rows() const { return token.count(); }
 };

@@ -49,7 +49,7 @@ void check_heads(const ModelConfig& config) {
                 config.num_attention_heads);
   check_divides("num_attention_heads", config.num_attention_heads, "num_key_value_heads",
                 config.num_key_value_heads);
-  // The checks above come first, because head_size() may divide hidden_size by the number of heads.
+  // The checks above make head_size() valid.
   if (config.head_size() % 2 != 0)
     fail(ExitCode::kUsage, "{} must be even (rotary embedding turns pairs), got {}",
          config.head_dim != 0 ? "head_dim" : "hidden_size / num_attention_heads", config.head_size());
@@ -77,7 +77,7 @@ void check_rope(const ModelConfig& config) {
   }
 }
 
-// Returns LLaMA 3's `config`, made for 8,192 positions, with the rotary angles of LLaMA 3.1 and later.
+// Returns `config` with the rotary angles of LLaMA 3.1 and later, which stretch LLaMA 3's 8,192 positions.
 constexpr ModelConfig for_longer_texts(ModelConfig config, double factor) {
   config.rope_type = RopeType::kLlama3;
   config.rope_factor = factor;

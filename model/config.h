@@ -125,15 +125,15 @@ int64_t parameter_count(const ModelConfig& config);
 /// which rows are only copied. The sizes must be valid.
 double multiplied_parameters(const ModelConfig& config);
 
-/// Floating-point operations of training on one token (forward and backward), a multiply-add counted as two.
+/// Floating-point operations for one token; a multiply-add counts as two.
 struct FlopsPerToken {
   double causal = 0;          ///< with half of attention's T x T products
   double full_attention = 0;  ///< with all of attention's T x T products
 };
 
-/// 6 P + 12 L H D T for full attention and 6 P + 6 L H D T for causal attention, where P is
-/// multiplied_parameters and T is `sequence_length`. The sizes must be valid. Source: arXiv:2204.02311
-/// (PaLM), appendix B; arXiv:2205.05198, section 5, for the causal half.
+/// 6 P + 12 L H D T for full attention and 6 P + 6 L H D T for causal attention, forward and backward, where
+/// P is multiplied_parameters and T is `sequence_length`. The sizes must be valid. Source of the former:
+/// arXiv:2204.02311 (PaLM), appendix B.
 FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 /// Floating-point operations that backward repeats for one token in all blocks (see Recompute). MFU
@@ -141,7 +141,7 @@ FlopsPerToken training_flops_per_token(const ModelConfig& config, int64_t sequen
 FlopsPerToken recomputed_flops_per_token(const ModelConfig& config, int64_t sequence_length,
                                          Recompute recompute);
 
-/// A published model under its usual name.
+/// A model with a name. Most are published.
 struct ModelPreset {
   std::string_view name;
   ModelConfig config;  ///< vocab_size is 0 if the data set determines it

@@ -34,7 +34,7 @@ void HeadLoss::forward_backward(Context& context, const Batch& batch, const Para
     fill_zero(context, partial);
     add_losses(context, batch, weights, normed, total, partial);
   };
-  // Without a target no chunk overwrites the gradient, whose memory still holds another unit's numbers.
+  // Without a target no chunk overwrites the gradient, whose memory may hold old numbers.
   if (batch.target_count == 0 && weights.accumulate == Accumulate::kNo && !weights.gradient.empty())
     fill_zero(context, weights.gradient);
   context.tensor.scatter_sum(context, dnormed, produce, TensorAxis::Parts::kWhole);

@@ -9,7 +9,7 @@ namespace ripstop {
 /// Results of HeadLoss::predict for M rows, equal on all ranks of the tensor axis. Either `value` and `id`
 /// are null, or `logits` and `statistics` are.
 struct NextTokenScores {
-  int64_t ids = 0;         ///< only token ids below this number can become `id`
+  int64_t ids = 0;         ///< `value` and `id` leave out token ids from this number on
   Tensor value = {};       ///< [t, M] float32: the largest logit of each slice of the vocabulary
   Tensor id = {};          ///< [t, M] int32: the id of that logit; of equal logits, the lowest id
   Tensor logits = {};      ///< [t, M, V / t] float32 by slice; columns beyond the valid ids have no meaning
@@ -19,7 +19,7 @@ struct NextTokenScores {
 /// Final norm, head and loss. loss = sum over target rows of cross-entropy(norm(residual) output^T, target).
 ///
 /// Only rows with a target are multiplied, in chunks. The logits of a chunk turn into their gradient at once,
-/// so N x V logits never exist. The tensor axis cuts the vocabulary, and ranks exchange three floats a row
+/// so N x V logits are not stored. The tensor axis cuts the vocabulary, and ranks exchange three floats a row
 /// instead of logits (arXiv:1909.08053 section 3). The bytes exchanged do not depend on the targets.
 class HeadLoss {
  public:
@@ -52,8 +52,8 @@ class HeadLoss {
 
   /// Scores the next token of M rows: the rows listed in row [M] (int32), or all N rows if `row` is null. If
   /// scores.value and scores.id are not null, a rank sends two numbers a row to every other rank; the
-  /// prediction is the lowest id with the largest value. Otherwise a rank sends all its logits, 4 M V / t
-  /// bytes, to every other rank.
+  /// prediction is the lowest id with the largest value. Otherwise a rank sends its logits, 4 M V / t bytes,
+  /// and statistics to every other rank.
   void predict(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
                const Tensor& row, const NextTokenScores& scores) const;
 

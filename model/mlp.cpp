@@ -51,8 +51,8 @@ void Mlp::backward(Context& context, const Saved& saved, const Tensor& dresidual
     const Tensor& hidden = dhidden;
     const RowParallelGradient gradient = row_parallel_linear_backward_input(
         context, dresidual, w2, w2_adapters, to_gate_up ? dhidden : Tensor{});
-    // Forward does not keep `hidden`, which has N * F / t elements a layer. swiglu_backward() computes it
-    // again, in the memory of dhidden.
+    // Forward does not keep `hidden`, which has N * F / t elements a layer. Both calls compute it again, in
+    // the memory of dhidden.
     if (to_gate_up) {
       swiglu_backward(context, gate_up, dhidden);
     } else {

@@ -30,8 +30,8 @@ class Mlp {
   /// Allocates, in the caller's arena frame, the tensors that forward keeps.
   Saved allocate(Context& context, int64_t rows, DType dtype, Recompute recompute = Recompute::kNone) const;
 
-  /// Writes residual.sum + residual.branch to saved.norm.sum, or to residual.shared_sum if that has no
-  /// memory; residual.sum then views it. Overwrites residual.branch with this layer's branch.
+  /// Writes residual.sum + residual.branch to saved.norm.sum or, if this has no memory, to
+  /// residual.shared_sum; residual.sum then views it. Overwrites residual.branch with this layer's branch.
   void forward(Context& context, Residual& residual, const Saved& saved) const;
 
   /// Does only the first operation of forward: adds residual.branch to residual.sum and writes saved.norm.

@@ -22,9 +22,9 @@ namespace ripstop {
 Tensor column_parallel_linear(Context& context, const Tensor& x, const Parameter& w, const Adapters& adapters,
                               const Tensor& u, const Tensor& y);
 
-/// If dx is not null: dx [n, I] = this rank's rows of dy w, summed over the axis, plus the part through the
-/// adapters. Writes or adds the gradients of w, unless it is frozen, and of the adapters. If w is not frozen,
-/// gathers x, unless the caller passes the gathered rows as `gathered` [N, I].
+/// dx [n, I] = this rank's rows of dy w, summed over the axis, plus the part through the adapters; may be
+/// null if w is frozen. Writes or adds the gradients of w, unless it is frozen, and of the adapters.
+/// If w is not frozen, gathers x, unless the caller passes the gathered rows as `gathered` [N, I].
 void column_parallel_linear_backward(Context& context, const Tensor& dy, const Tensor& x, const Parameter& w,
                                      const Adapters& adapters, const Tensor& u, const Tensor& dx,
                                      const Tensor& gathered = {});

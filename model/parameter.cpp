@@ -39,8 +39,8 @@ void add_vectors(const ModelConfig& config, const std::string& at, std::vector<P
     tensors.push_back({{bias("wq", q, Cut::kRows), bias("wk", kv, Cut::kRows), bias("wv", kv, Cut::kRows)}});
 }
 
-// Vectors come first, of them the replicated: a unit begins with its replicated tensors, and AdamW may decay
-// only what is behind the vectors (optimizer.decay_norms). Matrices that read the same input lie in one
+// Vectors come first, since AdamW may decay only what is behind them (optimizer.decay_norms). Replicated
+// vectors lead, since a unit begins with its replicated tensors. Matrices that read the same input lie in one
 // tensor, so that one product reads all.
 UnitSpec block(const ModelConfig& config, int64_t layer, double deviation) {
   const int64_t c = config.hidden_size, f = config.intermediate_size, d = config.head_size();

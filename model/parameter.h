@@ -31,7 +31,7 @@ struct Initial {
 
 /// A logical parameter, as in checkpoints: a matrix [rows, columns] or a vector [rows, 1].
 struct ParameterSpec {
-  std::string name;  ///< Meta's name, such as "layers.3.attention.wq.weight"
+  std::string name;  ///< such as "layers.3.attention.wq.weight" (Meta's style)
   int64_t rows = 0;
   int64_t columns = 0;
   bool vector = false;  ///< the weight of a norm, or a bias; false for a matrix of one column
@@ -78,7 +78,8 @@ struct UnitSpec {
 std::vector<UnitSpec> parameter_table(const ModelConfig& config);
 
 /// A physical tensor as layers use it: a matrix [slice_rows, slice_columns] or a vector [slice_rows]. `value`
-/// (activation dtype) is null in a sharded unit, `gradient` (float32) except in a trained unit's backward.
+/// (activation dtype) is null if the unit is not gathered, `gradient` (float32) outside of the unit's
+/// backward or if it is frozen.
 struct Parameter {
   Tensor value;
   Tensor gradient;
