@@ -6,7 +6,7 @@
 [[ -e /dev/fd/0 ]] || exec </dev/null
 [[ -e /dev/fd/1 ]] || exec >/dev/null
 [[ -e /dev/fd/2 ]] || exec 2>/dev/null
-trap '' PIPE XFSZ # a failed write ends no script
+trap '' PIPE XFSZ # no signal of a failed write ends a script
 
 # Endings of launch.sh: state, exit code, message. Else: the exit code of the ranks, 128 + N for signal N.
 launch_endings='
@@ -21,10 +21,10 @@ again_INT    130 killed%s
 hangs        76  mpirun did not end, though none of its ranks lives: killed
 '
 # Rows by which requeue.sh decides on a job whose ranks have ended. The first row that fits decides.
-#   CODE     the exit code of the ranks. lost: 76, or killed by a signal
-#   SIGNAL   the first signal that the script of the job got. none: no signal. own: no signal, but RIPSTOP_DEADLINE has come
-#   STATE    the job's state in Slurm. queued: Slurm has put the job back into the queue. silent: a node does not answer
-#   JOB      requeue: the job goes back into the queue, for the reason in TEXT. end: it does not, and TEXT is printed
+#   CODE     the exit code of the ranks. lost: 76, or above 128, as after a signal
+#   SIGNAL   the first signal that the job's script got; none; own: none, but RIPSTOP_DEADLINE is the limit
+#   STATE    the job's state in Slurm. queued: Slurm has requeued the job. silent: a node does not answer
+#   JOB      requeue: the job goes on later, for the reason in TEXT. end: it does not; TEXT, if any, says why
 job_endings='
 CODE     SIGNAL   STATE     JOB     TEXT
 *        *        queued    end     Slurm has put job JOB back into the queue itself
@@ -43,7 +43,7 @@ lost     *        silent    requeue a node does not answer
 
 # usage: prints the first comment of the script.
 usage() { sed -n '2,/^set -/{/^set -/d;/^# shellcheck/d;s/^# \?//p}' "$0"; }
-# say TEXT...: prints TEXT. At a terminal, first clears the rest of a line that a rank rewrites in place.
+# say TEXT...: prints TEXT. At a terminal, first clears the line, because a rank may be rewriting it.
 clear_line=
 if [[ -t 2 && ${TERM:-dumb} != dumb ]]; then clear_line=$'\r\e[K'; fi
 say() { printf '%s%s: %s\n' "$clear_line" "${0##*/}" "$*" >&2 2>/dev/null || true; }

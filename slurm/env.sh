@@ -3,7 +3,7 @@
 # launcher hands its variables on to all ranks. For a shell:   source slurm/env.sh
 # By default nothing is set. Remove the `#` from the lines that your site needs, and delete the others. The
 # sections for networks are untested recommendations of the libraries' makers, with the reasons.
-# `ripstop doctor` under srun shows the effect of a setting on the speed of the links between ranks.
+# `ripstop doctor` under srun measures MPI's links between ranks; with `--output` on GPUs NCCL's, too.
 
 # ---- Which ripstop --------------------------------------------------------------------------------------------------
 # export RIPSTOP_PROGRAM=$HOME/ripstop/build/cuda/ripstop
@@ -73,5 +73,5 @@
 # ---- Any network ----------------------------------------------------------------------------------------------------
 # Shows NCCL's choices in the log of the job, for the first runs at a site.
 # export NCCL_DEBUG=INFO
-# Threads of a rank; the default is --cpus-per-task.
+# Threads of a rank; in a job with --cpus-per-task that is the default.
 # export OMP_NUM_THREADS=8

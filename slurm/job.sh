@@ -12,7 +12,7 @@ ranks=${SLURM_NTASKS:-${RIPSTOP_RANKS:-1}}
 per_node=${SLURM_NTASKS_PER_NODE:-}
 if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
   per_node=$RIPSTOP_RANKS_PER_NODE
-  if [[ $per_node == auto ]]; then # a rank for each GPU; without GPUs, one for --cpus-per-task (8) processors
+  if [[ $per_node == auto ]]; then # a rank for each GPU; without GPUs, for --cpus-per-task (or 8) processors
     per_node=${SLURM_GPUS_ON_NODE:-$((${SLURM_CPUS_ON_NODE:-1} / ${SLURM_CPUS_PER_TASK:-8}))}
     if ((per_node < 1)); then per_node=1; fi
   fi
@@ -21,7 +21,7 @@ if [[ -z $per_node && -n ${RIPSTOP_RANKS_PER_NODE:-} && -n ${SLURM_JOB_NUM_NODES
     export SLURM_CPUS_PER_TASK=$((${SLURM_CPUS_ON_NODE:-1} > per_node ? SLURM_CPUS_ON_NODE / per_node : 1))
   fi
 fi
-# Counts ranks by the nodes that Slurm granted this time. SLURM_NTASKS is smaller if --ntasks asked for less.
+# Fills the nodes that Slurm granted this time, unless --ntasks asked for fewer ranks.
 if [[ $per_node =~ ^[0-9]+$ && -n ${SLURM_JOB_NUM_NODES:-} ]]; then
   on_all_nodes=$((SLURM_JOB_NUM_NODES * per_node))
   if ((${SLURM_NTASKS:-on_all_nodes} >= on_all_nodes)); then ranks=$on_all_nodes; fi
@@ -32,8 +32,8 @@ if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then export OMP_NUM_THREADS=${OMP_NUM_THRE
 signal='' signalled=false launcher='' reminder=''
 # first SIGNAL: records the first signal, the reason why the run ends. At the time limit Slurm sends SIGTERM after SIGUSR1.
 first() { signalled=true signal=${signal:-$1}; }
-# remind: sends SIGUSR1 again for the first minute, because srun loses a signal that comes before its ranks are there. Ranks take
-# several signals as one request.
+# remind: repeats SIGUSR1 during the first minute, because srun loses a signal that comes before its ranks are
+# there. Ranks take several signals as one request.
 remind() {
   if [[ -n $reminder ]]; then return; fi
   (
@@ -53,7 +53,7 @@ ask() {
 for each in USR1 TERM HUP; do trap "ask $each" "$each"; done
 trap 'signalled=true' TSTP # launch.sh answers Ctrl-Z
 # A lost node may come back while the job runs elsewhere. Its srun then ends its step by job and step number,
-# and would end the new step, too, if both steps had number 0. So a restart runs empty steps first.
+# and would end a new step of the same number, too. So a restart runs empty steps first.
 if [[ -n ${SLURM_JOB_ID:-} ]] && command -v srun >/dev/null; then
   for ((step = 0; step < ${SLURM_RESTART_COUNT:-0} % 4; step++)); do
     srun --mpi=none --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 true || true
@@ -75,7 +75,7 @@ while # a signal ends `wait` but not the run
   wait $launcher || status=$?
   $signalled
 do :; done
-trap '' USR1 TERM HUP TSTP # no signal may end requeue.sh, which asks Slurm about the job
+trap '' USR1 TERM HUP TSTP # these must not end requeue.sh, which asks Slurm about the job
 # A rank that has only just started has no handler for the signal yet, so the signal ends it.
 if [[ -n $signal && $1 =~ ^(train|evaluate)$ ]] && ((status == 128 + $(kill -l USR1))); then status=75; fi
 exec "$here/requeue.sh" "$status" ${signal:+"$signal"}

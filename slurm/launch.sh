@@ -39,7 +39,7 @@ if ! command -v "$launcher" >/dev/null; then end no_launcher "$launcher"; fi
 # Ctrl-Z is ignored: stopped ranks would miss the deadlines of their messages. srun inherits an ignored signal, not a trapped one.
 trap '' TSTP
 # Inside a step, such as a shell of `srun --pty`, a new step (mpirun starts one, too) would wait forever for
-# the shell's processors, so let steps overlap. The tasks per node of the shell's step are not ranks.
+# the shell's processors, so let steps overlap. SLURM_NTASKS_PER_NODE counts the shell's tasks, not ranks.
 if [[ -n ${SLURM_STEP_NUM_TASKS:-} ]]; then export SLURM_OVERLAP=1 SLURM_OVERCOMMIT=1 && unset SLURM_NTASKS_PER_NODE; fi
 if [[ $launcher == srun ]]; then
   exec srun --ntasks="$ranks" --kill-on-bad-exit=1 ${options[@]+"${options[@]}"} "$@"
@@ -85,7 +85,6 @@ elif ((nodes == 1)); then
   open_mpi+=(--oversubscribe --mca pml ob1 --mca mpi_yield_when_idle 1 --mca btl "self,$shared_memory")
   if [[ -n $notes ]]; then export OMPI_MCA_orte_tmpdir_base=$notes PRTE_MCA_prte_tmpdir_base=$notes; fi
 fi
-# MPICH and its relatives do not need the options in open_mpi.
 if [[ $version == *"Open MPI"* ]]; then options=(${open_mpi[@]+"${open_mpi[@]}"} ${options[@]+"${options[@]}"}); fi
 
 # mpirun kills its ranks a second after Ctrl-C or SIGTERM. So mpirun runs in a session of its own, which the terminal's signals do
@@ -106,7 +105,7 @@ say_killed() {
   say "$1 was killed by signal $2 (SIG$(kill -l "$2"))$hint"
   note killed "$1"
 }
-# copy: copies standard output of mpirun, even on a full disk or without a reader, where mpirun and the ranks would crash.
+# copy: copies standard output of mpirun, which would crash with its ranks on a full disk or without a reader.
 copy() {
   trap '' INT TERM HUP USR1 TSTP
   until cat 2>/dev/null; do IFS= read -r -N 1 || break; done # goes on after a failed write, ends with the input
@@ -164,7 +163,8 @@ living() {
     if ! grep -qs '^State:[[:space:]]*[ZX]' "/proc/$child/status"; then echo "$child"; fi
   done
 }
-# watch: ends an mpirun that hangs after its ranks have ended. Open MPI 4.1 may hang for ever if a rank is killed while MPI starts.
+# watch: ends an mpirun that hangs after a rank has failed or all have ended. Open MPI 4.1 may hang for ever
+# if a rank is killed while MPI starts.
 watch() {
   trap '' INT TERM HUP USR1 TSTP
   local since=$SECONDS had=false now
@@ -185,7 +185,8 @@ asked_by="" interrupts=0 first_interrupt_us=0 signalled=false mpirun=""
 # in different seconds.
 one_request_us=1000000
 if [[ -z ${EPOCHREALTIME:-} ]]; then one_request_us=1000001; fi
-# ask SIGNAL: asks the ranks to stop. Waits until mpirun has started them, because an earlier signal would end mpirun or get lost.
+# ask SIGNAL: asks the ranks to stop. First waits, up to ten seconds, for mpirun to start them: an earlier
+# signal would end mpirun or get lost.
 ask() {
   signalled=true asked_by=${asked_by:-$1}
   if [[ -z $mpirun ]]; then return 0; fi

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2154
-# Decides whether a Slurm job is requeued when its ranks have ended. The job files call it last; it ends with CODE.
+# Decides whether a Slurm job is requeued when its ranks have ended. Ends with CODE.
 #   slurm/requeue.sh CODE [SIGNAL]      CODE: exit code of the ranks. SIGNAL: USR1, TERM, HUP or INT, if the job's script got one
 # The job goes back into the queue, where the same command goes on from the checkpoint, if
 #   - CODE is 75 and the time was up: after SIGUSR1, without a signal (but not at RIPSTOP_DEADLINE), or if Slurm says so;
 #   - CODE is 75, 76 or the code of a signal, and Slurm says that the job was pre-empted or lost a node;
 #   - CODE is 76 or the code of a signal, not after Ctrl-C or SIGHUP, and a node of the job does not answer.
-# The job is not requeued if it was cancelled, or if Slurm requeues it by itself. An array of one task at a time (--array=1-10%1)
-# is for sites that refuse requeue: its next task goes on instead. If later tasks would have nothing to do or fail alike, they are
-# cancelled. In any other array, only the task itself is requeued.
+# A job that was cancelled, that Slurm requeues itself, or that is under salloc is not requeued. An array of
+# one task at a time (--array=1-10%1) is for sites that refuse requeue: its next task goes on. Later tasks
+# that would have nothing to do or fail alike are cancelled. In other arrays only the task itself is requeued.
 set -euo pipefail
 source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/endings.sh"
 if [[ ${1:-} == --help || ${1:-} == -h ]]; then usage && exit; fi
@@ -16,7 +16,7 @@ code=${1:-} signal=${2:-none}
 if [[ ! $code =~ ^[0-9]+$ ]]; then usage >&2 || true && exit 64; fi
 if [[ -z $job ]] || ! command -v scontrol >/dev/null; then exit "$code"; fi
 
-# patiently COMMAND...: tries five times, because a busy controller may not answer the first time.
+# patiently COMMAND...: tries up to five times, because a busy controller may not answer at first.
 patiently() {
   local try
   for try in 1 2 3 4 5; do
@@ -82,7 +82,6 @@ text=${text//JOB/"$job"} text=${text//SIGNAL/"SIG$signal"} text=${text//STATE/"$
 if [[ $text == "its time was up" ]] && ((left > 1 << 32)); then text="it was asked to stop, and has no time limit"; fi
 if [[ $text == "its time was up" ]] && ((left > 600)); then text="it stopped $left s before its time limit"; fi
 
-# An array of one task at a time is one run: the later tasks go on with the run, or have nothing to do.
 if [[ -n ${SLURM_ARRAY_TASK_ID:-} && $(field ArrayTaskThrottle 0) == 1 && ${named,,} != queued ]] &&
   ((SLURM_ARRAY_TASK_ID < ${SLURM_ARRAY_TASK_MAX:-0})); then
   if [[ $verdict == requeue ]]; then
