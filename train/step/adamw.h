@@ -22,16 +22,16 @@ uint64_t moment_key(uint64_t seed, std::string_view parameter);
 /// AdamW over this rank's shard of every trained unit. Owns the moments, zero at first (category optimizer, 8
 /// bytes an element, 4 if bfloat16). bfloat16 moments are computed in float32 and rounded stochastically. The
 /// random bits depend only on seed, update, moment, parameter and logical element, so ranks that hold the
-/// same element keep the same moments, on every mesh. Source: decoupled weight decay, arXiv:1711.05101; the
-/// order of operations is torch.optim.AdamW's. How to add an optimizer: CONTRIBUTING.md, "Add anything else".
+/// same element keep the same moments. Source: decoupled weight decay, arXiv:1711.05101; the order of
+/// operations is torch.optim.AdamW's. How to add an optimizer: CONTRIBUTING.md, "Add anything else".
 class AdamW {
  public:
   AdamW(ShardedTransformer& model, const AdamWOptions& options, const Device& device, MemoryLedger& ledger);
 
   /// Updates master weights and moments from the gradients times scale[0], and writes the compute copies. If
   /// scale[1] is 0, weights and moments stay as they are. `scale`: [2] float32, from gradient_scale. `update`
-  /// counts from 1, for the bias correction and the random bits. `before_unit`, if set, is called with each
-  /// unit before its update is queued.
+  /// counts from 1, for the bias correction and the random bits. `before_unit`, if set, is called with the
+  /// index of each unit before its update is queued.
   void step(Context& context, ShardedTransformer& model, double learning_rate, int64_t update,
             const Tensor& scale, const std::function<void(size_t unit)>& before_unit = {});
 

@@ -54,7 +54,6 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   gradient_scale(context, totals_.for_gradient_scale(), options_.max_grad_norm, scale);
   optimizer_.step(context, model_, learning_rate, numbers.update, scale, hooks.before_update);
 
-  // read() waits until the device has done the step.
   auto [sum, squared_norm, set_loss] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),

@@ -43,11 +43,11 @@ struct StepHooks {
   std::function<bool(int64_t done)> gives_up = {};
   /// The state of this rank's save; kNone if empty. Called once, when `stop_requested` is.
   std::function<SaveWork()> save_work = {};
-  /// Called with each unit before its weights and moments change.
+  /// Called with the index of each unit before its weights and moments change.
   std::function<void(size_t unit)> before_update = {};
 };
 
-/// Owns all memory of a rank's training; the arena has `arena_capacity` bytes.
+/// Owns a rank's model and optimizer, and an arena of `arena_capacity`.
 class TrainingStep {
  public:
   /// `mesh`, `stream` and `ledger` are borrowed. Throws like ShardedTransformer, and Error(kResources)
@@ -58,8 +58,7 @@ class TrainingStep {
   /// One optimizer step over `micro_batches` micro-batches of this data rank. Ranks of one tensor group and
   /// all stages of a pipeline must give equal tokens. For dropout, sequence s of micro-batch m on data rank d
   /// of D has the number (m B + s) D + d in the step, with B sequences a micro-batch. `stop_requested` (on
-  /// this rank) is called once, after the gradients, because a signal may come while they are computed.
-  /// Collective.
+  /// this rank) is called once, late in the step, unless the step is given up. Collective.
   StepResult run(int64_t micro_batches, NextTokens next, double learning_rate, const StepNumbers& numbers,
                  FunctionRef<bool()> stop_requested, const StepHooks& hooks = {});
 

@@ -41,7 +41,7 @@ class WorldTotals {
   /// [3] float64: loss, targets, squared norm.
   Tensor for_gradient_scale() const;
 
-  /// Adds this rank's targets, stop request and work for a save, then sums over the world; losses and targets
+  /// Sets this rank's targets, stop request and work for a save, then sums over the world; losses and targets
   /// count on one rank of each tensor group of the last stage. Takes scratch from `arena` (category
   /// communication). Collective.
   void sum_over_world(Arena& arena, int64_t target_count, bool stop_requested,
