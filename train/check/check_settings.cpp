@@ -58,8 +58,8 @@ void set_adapters(const ModelConfig& model, LoraConfig& lora) {
 
 // An update changes weights by about a fifth of their standard deviation, so that the next step shows the
 // update; weight decay changes them by a tenth. Epsilon is about as large as an element of the gradient, so
-// that an update is proportional to the gradient; with a usual epsilon it is nearly the gradient's sign,
-// which rounding may flip.
+// that an update follows the gradient's size; with a usual epsilon it is nearly the gradient's sign, which
+// rounding may flip.
 void set_optimizer(CheckSettings& settings) {
   const ModelConfig& model = settings.model;
   StepOptions& step = settings.step;
@@ -71,7 +71,7 @@ void set_optimizer(CheckSettings& settings) {
                                                          : usual;
   settings.learning_rate = 0.2 * deviation;
   if (step.adamw.weight_decay > 0) step.adamw.weight_decay = 0.1 / settings.learning_rate;
-  // The limit is below the gradient norm of any new model, so that both steps clip their gradients.
+  // The limit is far below the gradient norm of a new model, so that both steps clip their gradients.
   if (step.max_grad_norm > 0) step.max_grad_norm = 0.01;
   const double norm = step.max_grad_norm > 0 ? step.max_grad_norm : 1;
   step.adamw.epsilon = norm / std::sqrt(static_cast<double>(lora.any() ? adapter_parameter_count(model, lora)
@@ -203,7 +203,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
   std::string reason = limits.small ? "--small asks for it"
                        : too_deep   ? "the rounding of more layers in bfloat16 would hide faults"
                                     : "";
-  std::string why;  // the reason why the last candidate does not fit
+  std::string why;  // the reason why the candidate tried last does not fit
   std::vector<CheckSettings> candidates;
   if (!limits.small) candidates.push_back(settings_of(CheckedModel::kWhole, layers, run, device, seed));
   if (!limits.small && layers > few)

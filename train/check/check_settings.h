@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, 3> kWords<CheckedModel> = {"whole"
 /// or 1.
 struct CheckSettings {
   CheckedModel kind = CheckedModel::kWhole;
-  std::string reason;  ///< why the check could not choose the config's model; "" if it could
+  std::string reason;  ///< why the check passed over the config's model; "" if it did not
   ModelConfig model;
   StepOptions step;                                  ///< options of a step on the mesh
   Recompute reference_recompute = Recompute::kNone;  ///< recomputation in the steps of one rank alone
@@ -67,7 +67,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 
 /// A model, usually of a few million parameters, that `tensor` ranks cut as they cut `model`: one or two
 /// key-value heads a rank, the same ratio of heads to key-value heads, the same padding of vocabulary and
-/// feed-forward size. Has a layer for each of the pipeline's stages. Never has more parameters than `model`.
+/// feed-forward size. Has a layer for each stage, if `model` has as many. `model` itself if that is no larger.
 ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank

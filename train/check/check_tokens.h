@@ -1,4 +1,4 @@
-// Synthetic tokens of a check: pure functions of CheckTokens, so that a mesh and a rank alone see the same.
+// Synthetic tokens of a check. All functions are pure, so that a mesh and a rank alone see equal tokens.
 #pragma once
 #include <cstdint>
 #include <vector>

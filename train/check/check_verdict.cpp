@@ -96,7 +96,8 @@ class Judge {
     return fmt::format("rank {}{}", rank, rank < hosts_.size() ? " (" + hosts_[rank] + ")" : "");
   }
 
-  // Compares each rank's loss and gradient norm with its reference. Reports wrong targets and skipped steps.
+  // Compares each rank's loss and gradient norm with its reference. Reports wrong target counts and skipped
+  // steps.
   void judge_steps() {
     for (size_t s = 0; s < kCheckSteps; ++s) {
       const int64_t number = static_cast<int64_t>(s) + 1;
@@ -143,8 +144,8 @@ class Judge {
                                             rank_text(static_cast<size_t>(skipped - ranks_.begin())), s + 1));
   }
 
-  // Judges each parameter by its worst copy. Each replica has a copy. Each end of a pipeline has a copy of a
-  // tied table. Each rank of the tensor axis has a copy of a parameter that this axis does not cut. A stage
+  // Judges a parameter by its worst copy. Each replica has a copy, each end of a pipeline has one of a tied
+  // table, and each rank of the tensor axis has one of a parameter that this axis does not cut. A stage
   // without the parameter counts as a copy without error.
   void judge_parameter(const ParameterSpec& parameter, size_t p) {
     for (size_t state = 0; state < kComparedStates; ++state) {
@@ -210,7 +211,7 @@ class Judge {
         const auto facts = [&](const MeshCoordinates& of) -> const UnitFacts& {
           return ranks_[static_cast<size_t>(mesh_.rank_of(of))].units[s][u];
         };
-        const bool is_shared = facts(stage).is_held;  // a tied table, which the first and the last stage have
+        const bool is_shared = facts(stage).is_held;  // the rank itself, or the other holder of a tied table
         if (!compare(replica, own.shard_hash == facts(replica).shard_hash, "replicas") ||
             !compare(stage, !is_shared || own.shard_hash == facts(stage).shard_hash, "stages") ||
             !compare(slice, own.replicated_hash == facts(slice).replicated_hash,

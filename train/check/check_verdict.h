@@ -15,10 +15,10 @@ inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
 /// Facts about one state of a unit's shard.
 struct UnitFacts {
-  uint64_t shard_hash = 0;       ///< hash of the whole shard
+  uint64_t shard_hash = 0;       ///< hash of all elements of the shard
   uint64_t replicated_hash = 0;  ///< hash of the elements that all ranks of the tensor axis hold
   double padding = 0;            ///< largest_padding() of the shard
-  bool is_held = false;          ///< false: this rank's stage does not have the unit; all else is unset
+  bool is_held = false;          ///< false: this rank's stages do not have the unit; all else is unset
   bool operator==(const UnitFacts&) const = default;
 };
 
@@ -77,7 +77,7 @@ struct MeshVerdict {
   /// Each step's loss and gradient norm; then each parameter's error and block error, in each state.
   std::vector<CheckedValue> values;
   /// Failures that no tolerance excuses: ranks that should have the same bits but differ, a unit that no
-  /// stage has, padding that is not 0, a wrong number of targets, a loss or gradient that is not finite.
+  /// stage has, padding that is not 0, a wrong number of targets, a skipped step.
   std::vector<std::string> broken;
   /// Differences that are no failures.
   std::vector<std::string> notes;

@@ -68,8 +68,8 @@ double squared_norm(std::span<const float> elements) {
   return norm;
 }
 
-// `norm`: sum of (expected - baseline)^2 over the block; `average`: its mean over the parameter. From
-// `expected` the baseline is not subtracted.
+// `norm`: sum of (expected - baseline)^2 over the block; `average`: mean of (expected - baseline)^2 over the
+// parameter. `expected` includes the baseline.
 ParameterError compare_block(const RowPart& part, std::span<const float> found,
                              std::span<const float> expected, double norm, double average) {
   ParameterError error{.row = part.row, .column = part.column};

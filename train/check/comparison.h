@@ -13,8 +13,8 @@ namespace ripstop {
 
 struct ParameterError {
   double squared_error = 0;  ///< sum over elements of (found - expected)^2
-  /// The largest relative error of a block: sqrt(squared error / squared norm), the norm of the expected
-  /// elements less the Baseline. The divisor is at least the block's size times the parameter's mean square.
+  /// The largest relative error of a block: sqrt(squared error / squared norm). The norm is of the expected
+  /// elements less the Baseline, and at least that of an average block of the parameter.
   double worst_block = 0;
   int64_t row = 0, column = 0;  ///< start of the worst block
   bool finite = true;           ///< all found and expected elements are finite
@@ -51,7 +51,7 @@ std::vector<ParameterError> compare_shard(const UnitLayout& layout, int64_t begi
                                           ReadElements read, std::span<const double> norms,
                                           const Baseline& baseline);
 
-/// The largest absolute value in the shard's padding, 0 if correct; infinity if an element is not finite.
+/// The largest absolute value in the shard's padding, 0 if correct; infinity if one is not finite.
 double largest_padding(const UnitLayout& layout, int64_t begin, std::span<const float> shard);
 
 }  // namespace ripstop

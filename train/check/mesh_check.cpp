@@ -12,7 +12,7 @@
 namespace ripstop {
 namespace {
 
-// Replaces the zeros among a unit's initial weights with check_values, by way of host memory.
+// Sets the unit's parameters that begin with zeros to check_values.
 void set_check_values(FsdpUnit& unit, uint64_t seed) {
   const int64_t begin = unit.shard_begin();
   for (const Box& box : unit.layout().boxes(begin, begin + unit.layout().shard_elements())) {
