@@ -23,10 +23,9 @@ bool has_fast_bfloat16(const Device& device);
 /// Returns the smallest of all ranks' shares, because all ranks must choose the same micro-batch and mesh.
 /// Collective.
 int64_t memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. For evaluate and summarize, whose
-/// mesh may differ from call to call. Collective.
+/// memory_of_rank_bytes(), but on a CPU a share of the node's free memory. Collective.
 int64_t free_memory_of_rank_bytes(MpiWorld& world, const Device& device);
-/// An upper bound of the bytes that libraries allocate on a device, which no plan or ledger counts.
+/// An estimate, rounded up, of the bytes that libraries allocate on a device. No ledger counts them.
 int64_t library_bytes(DeviceKind device);
 
 }  // namespace ripstop

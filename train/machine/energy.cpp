@@ -117,8 +117,8 @@ int64_t EnergyMeter::number(const fs::path& path) {
 // The zones that add up to the node: packages, and the memory beside them. "core" and "uncore"
 // are parts of a package, "psys" is a platform with its packages, and the zones intel-rapl-mmio:N are the
 // packages by another path. AMD's processors have the same names. Source: Linux,
-// Documentation/power/powercap/powercap.rst and drivers/powercap/intel_rapl_common.c; Intel's manual as
-// above, "RAPL Domains and Platform Specificity": DRAM of servers is a domain beside the package.
+// Documentation/power/powercap/powercap.rst and drivers/powercap/intel_rapl_common.c; Intel's manual (see
+// kReadEvery), "RAPL Domains and Platform Specificity": DRAM of servers is a domain beside the package.
 std::vector<EnergyMeter::Counter> EnergyMeter::rapl_counters(const fs::path& powercap) {
   constexpr std::string_view kPrefix = "intel-rapl:";
   std::vector<Io::Entry> zones;

@@ -40,7 +40,7 @@ EnergyShare energy_share(const std::vector<RankHost>& places,
 /// The share of this rank, which gives `gpus` (CudaGpu::bus). Collective.
 EnergyShare energy_share(MpiWorld& world, const std::vector<std::string>& gpus);
 
-/// Counts energy from the construction on. While there are counters, a thread reads them every few seconds,
+/// Counts energy from the construction on. If there are counters, a thread reads them every few seconds,
 /// because the counters of RAPL wrap around.
 class EnergyMeter {
  public:
@@ -56,7 +56,7 @@ class EnergyMeter {
   EnergyMeter(const EnergyMeter&) = delete;
   EnergyMeter& operator=(const EnergyMeter&) = delete;
 
-  /// Reads the counters. Returns joules since the construction; NaN from the first failure on.
+  /// Reads the counters. Returns joules since the construction; each member is NaN from its first failure on.
   Energy read();
   double seconds() const;  ///< since the construction
 
@@ -90,7 +90,7 @@ class EnergyMeter {
   Io& io_;
   const std::chrono::milliseconds read_every_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards host_, gpus_ and stops_
   Source host_, gpus_;
   bool stops_ = false;
   std::condition_variable wake_;

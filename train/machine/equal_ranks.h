@@ -6,8 +6,8 @@
 
 namespace ripstop {
 
-/// Throws Error(kResources) on all ranks, naming ranks and hosts, if they run different builds of ripstop, or
-/// kernels for different instruction sets: results would round differently, and collectives could hang.
+/// Throws Error(kResources) on all ranks, naming ranks and hosts, if version, commit or the kernels'
+/// instruction set differ: results would round differently, and collectives could hang.
 /// `where`: this rank's host. Collective.
 void require_equal_programs(Communicator& world, const std::string& where);
 

@@ -46,13 +46,13 @@ ResidentMemory resident_memory();
 /// The time of a clock, such as CLOCK_BOOTTIME.
 double clock_seconds(int clock);
 
-/// Seconds since the kernel started this process, in steps of 0.01; 0 if unknown.
+/// Seconds since the kernel started this process, to about 0.01; 0 if unknown.
 double process_age_seconds();
 
 /// The machine's memory, or the limit of the control group if that is smaller.
 int64_t usable_memory_bytes(const Machine& machine);
 
-/// Problems that will end a run or slow it down, one sentence each. `ranks`: all ranks of this launch;
+/// Problems that may end a run or slow it down, one sentence each. `ranks`: all ranks of this launch;
 /// `ranks_here`: this machine's ranks; `threads`: the threads of each rank.
 std::vector<std::string> machine_problems(const Machine& machine, int64_t ranks, int64_t ranks_here,
                                           int64_t threads);

@@ -31,14 +31,14 @@ struct DataSheet {
 /// models (MIG instances, "Laptop", "D", "Max-Q"), which are slower than the full model. Pure.
 const DataSheet* find_data_sheet(const std::string& name);
 
-/// The peak FLOP/s of this GPU for dense matrix products in `compute`; nullopt if no data sheet has it. Pure.
+/// The peak FLOP/s of a GPU for dense matrix products in `compute`; nullopt if no data sheet has it. Pure.
 std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 
 /// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
-  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if the ranks of a node
-  /// have fewer cores than threads, because then the ranks slow each other.
+  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if a rank may use fewer
+  /// cores than its node's ranks have threads, because then the ranks may slow each other.
   double cpu_share = 1;
 };
 
@@ -50,8 +50,8 @@ std::optional<double> fastest_round(std::span<const PeakRound> rounds);
 
 /// The peak of all ranks together for products in `compute`: on GPUs from the data sheets, on CPUs measured.
 /// The measurement runs the model's own `linear` on all ranks at once (a TimedProduct), in rounds of some 12
-/// ms, until fastest_round has an answer, at most 24 rounds or 0.4 s. nullopt on all ranks if any rank's
-/// device has no known peak, or if other programs disturb the measurement. Collective.
+/// ms, until fastest_round has an answer, or after 24 rounds or 0.4 s. nullopt on all ranks if any rank's GPU
+/// has no known peak, or if other programs disturb the measurement. Collective.
 std::optional<PeakFlops> find_peak_flops(MpiWorld& world, const Device& device, DType compute);
 
 }  // namespace ripstop

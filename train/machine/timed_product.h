@@ -9,7 +9,7 @@
 namespace ripstop {
 
 /// A product y = x w^T with a square w, large enough for a device's full speed. Owns its memory, which the
-/// caller's ledger does not count: on a CPU, in float32, 4 MiB and 2 MiB for each thread; on a GPU, in
+/// caller's ledger does not count: on a CPU, in float32, 4 MiB plus 2 MiB for each thread; on a GPU, in
 /// bfloat16, 384 MiB; and on every device, scratch of the kernels.
 class TimedProduct {
  public:
