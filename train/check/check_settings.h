@@ -67,7 +67,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
 
 /// A model, usually of a few million parameters, that `tensor` ranks cut as they cut `model`: one or two
 /// key-value heads a rank, the same ratio of heads to key-value heads, the same padding of vocabulary and
-/// feed-forward size. Has a layer for each stage, if `model` has as many. `model` itself if that is no larger.
+/// feed-forward size. Has a layer for each stage if `model` has as many. `model` itself if that is no larger.
 ModelConfig small_model(const ModelConfig& model, int64_t tensor, int64_t stages);
 
 /// The bytes that a rank needs for the check on `mesh`: the larger of two plans, for the mesh's fullest rank
