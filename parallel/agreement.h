@@ -15,8 +15,8 @@ namespace ripstop {
 /// 2 more"; "" if all are equal. `texts` and `places` (the hosts) are indexed by rank.
 std::string rank_groups_text(const std::vector<std::string>& texts, const std::vector<std::string>& places);
 
-/// Throws Error(code) on all ranks unless `text` is the same on all ranks. The message names `what` and lists
-/// the ranks of each text. `where`: this rank's host. Collective.
+/// Throws Error(code) on all ranks unless `text` is the same on all ranks. The message names `what`, with
+/// rank_groups_text(). `where`: this rank's host. Collective.
 void require_equal(Communicator& world, ExitCode code, const std::string& what, const std::string& text,
                    const std::string& where, const std::string& hint);
 

@@ -27,8 +27,8 @@ std::string missing_at_start(const ArrivalsSeen& seen, int64_t size, const std::
 
 /// Shows other ranks that this rank has come, before MPI can do so. A thread makes the file RANK@HOST in the
 /// folder `.ripstop-start.LAUNCH` of `near`, or of the nearest existing directory above `near`, and touches
-/// the file every `seconds_between_touches` until leave(). If the file system hangs, only this thread hangs.
-/// Errors are not reported; the other ranks then do not see this rank.
+/// the file every `seconds_between_touches` until leave(). Errors are not reported; the other ranks then do
+/// not see this rank.
 class Arrivals {
  public:
   Arrivals(const std::filesystem::path& near, const std::string& launch, int64_t rank,

@@ -65,7 +65,7 @@ void check_exchanges(const Communicator& group, std::span<const Exchange> exchan
     check_peer(group, to);
     check_peer(group, from);
     const bool stays = to == group.rank();
-    // Refuse if only one side is this rank, because the other rank would wait forever.
+    // Refuse if only one side is this rank, because the other rank would wait in vain.
     RIPSTOP_CHECK(stays == (from == group.rank()), "rank {} sends to {} and receives from {}", group.rank(),
                   to, from);
     RIPSTOP_CHECK(!stays || send.bytes() == receive.bytes(), "{} bytes sent to oneself, {} received",

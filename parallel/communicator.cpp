@@ -29,7 +29,7 @@ void Pending::wait() {
   operation->wait(*stream_);
 }
 
-// A group of one rank needs no deadline.
+// Groups without messages need no deadline.
 void Communicator::await(const char*, FunctionRef<bool()> done) {
   while (!done()) std::this_thread::yield();
 }

@@ -56,7 +56,7 @@ class Pending {
 class Registration {
  public:
   virtual ~Registration() = default;
-  /// Whether the ranks' GPUs read and write each other's memory directly (a symmetric window).
+  /// Whether NCCL gave a window, by which GPUs that reach each other's memory read and write it directly.
   virtual bool is_window() const = 0;
 };
 
@@ -69,17 +69,18 @@ struct Exchange {
 };
 
 /// Collectives over the ranks of one group. All ranks of the group must call the same operations in the same
-/// order with equal sizes, except start_send() and start_receive(). Tensors are contiguous and lie on the
-/// device of the communicator. Sums in host memory are in rank order, so equal inputs give equal bits; for
-/// NCCL see make_nccl_communicator(). Only one thread may call a communicator. Every wait has a deadline. If
-/// it passes, the wait throws Error(kCommunication), which names operation, axis and step.
+/// order, except start_send() and start_receive(), and with equal sizes, except exchanges and texts. Tensors
+/// are contiguous and lie on the group's device or in host memory. Sums in host memory are in rank order, so
+/// equal inputs give equal bits; for NCCL see make_nccl_communicator(). Only one thread may call a
+/// communicator. A wait for ranks that passes its deadline throws Error(kCommunication), which names
+/// operation, axis and step.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// The name of this group in messages: "world" or an axis.
+  /// The name of this group in messages, such as "world" or an axis.
   virtual const std::string& name() const = 0;
 
   /// Starts to gather the tensors `own` [n] of all ranks, in rank order, into `all` [size * n] on every
@@ -198,11 +199,11 @@ class PlannedLink {
   virtual void wait_until(double second) = 0;
 };
 
-/// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
-/// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. Calls
-/// sent(operation, bytes) for each operation ("all_gather", ...) with the bytes that it sends. With `link`
-/// (borrowed), waits take the link's time, and sums of host or rounded tensors run on the caller's stream.
+/// Called with each operation of a planned group ("all_gather", ...) and the bytes that it sends.
 using SentObserver = std::function<void(const char* operation, int64_t bytes)>;
+/// Makes rank `rank` of a planned group of `size` ranks, for the planner, which runs a step on kMeta. The
+/// group checks operands and counts bytes, but moves nothing. `kind`: the planned device. With `link`
+/// (borrowed), waits take the link's time, and sums of host or rounded tensors run on the caller's stream.
 std::unique_ptr<Communicator> make_planned_communicator(const std::string& name, int64_t rank, int64_t size,
                                                         DeviceKind kind = DeviceKind::kCpu,
                                                         SentObserver sent = {}, PlannedLink* link = nullptr);
@@ -213,11 +214,11 @@ std::unique_ptr<Communicator> make_staged_communicator(std::unique_ptr<Communica
                                                        const Device& device);
 
 /// Makes a group that moves tensors on the CUDA device `device` over NCCL; each rank has a GPU of its own. A
-/// call returns at once, and its wait blocks the caller's stream, not the host. All ranks must issue GPU work
-/// in the same order. Sums follow NCCL's order, which is the same on every run with one topology if the
-/// device is deterministic; otherwise the order varies where NVLink switches add. Pieces sent in bfloat16 are
-/// summed in rank order in float32. make_device_communicator() chooses between the kinds of communicators.
-/// Throws Error(kResources) if CUDA is not built in. Collective.
+/// wait blocks the caller's stream, not the host. All ranks must issue GPU work in the same order. Sums
+/// follow NCCL's order, which is the same on every run with one topology if the device is deterministic;
+/// otherwise the order varies where NVLink switches add. Pieces sent in bfloat16 are summed in rank order in
+/// float32. make_device_communicator() chooses between the kinds of communicators. Throws Error(kResources)
+/// if CUDA is not built in. Collective.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host,
                                                      const Device& device);
 

@@ -136,7 +136,7 @@ std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const 
   RIPSTOP_CHECK(static_cast<int64_t>(node_of_rank.size()) == sizes.ranks(), "{} ranks for {}",
                 node_of_rank.size(), sizes.to_text());
   const auto nodes = ranks_by_node(node_of_rank);
-  // Tensor groups communicate in every layer, so each lies inside a node, on ranks next to each other.
+  // Tensor groups communicate in every layer, so as many as possible lie inside a node.
   std::vector<std::vector<int64_t>> groups;
   std::vector<int64_t> left_over;
   for (const auto& ranks : nodes) {

@@ -11,16 +11,16 @@
 
 namespace ripstop {
 
-/// Returns `sizes` with fsdp filled in. Throws Error(kResources) for sizes below 1 (fsdp: 0) and, with a hint
-/// that names similar meshes, if the mesh does not have `ranks` ranks. `tensor_sizes`: sizes of the tensor
-/// axis that the hint may offer; empty: any.
+/// Returns `sizes` with fsdp filled in if it is 0. Throws Error(kResources) for other sizes below 1 and, with
+/// a hint that names similar meshes, if the mesh does not have `ranks` ranks. `tensor_sizes`: sizes of the
+/// tensor axis that the hint may offer; empty: any.
 MeshSizes resolve_mesh(const MeshSizes& sizes, int64_t ranks, const std::vector<int64_t>& tensor_sizes = {});
 
-/// Returns the world rank at each place in mesh order. In any launcher order, every tensor group lies inside
-/// one node, nodes come one after another, and world rank 0 comes first. `node_of_rank` has the number of
-/// each rank's node; `sizes` must be resolved. Pure.
-/// If the ranks of a node do not divide into tensor groups: with `across_nodes`, as few groups as possible
-/// span nodes; otherwise throws Error(kResources), which names the nodes and the sizes that fit.
+/// Returns the world rank at each place in mesh order. World rank 0 comes first. Tensor groups lie inside
+/// nodes, and nodes come one after another, in any launcher order. If the ranks of a node do not divide into
+/// tensor groups: with `across_nodes`, as few groups as possible span nodes; otherwise throws
+/// Error(kResources), which names the nodes and the sizes that fit. `node_of_rank` has the number of each
+/// rank's node; `sizes` must be resolved. Pure.
 std::vector<int64_t> mesh_order(const std::vector<int64_t>& node_of_rank, const MeshSizes& sizes,
                                 bool across_nodes, const std::vector<std::string>& hosts = {});
 

@@ -75,7 +75,7 @@ void FsdpUnit::unshard() {
     gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
   } else {
     whole_ = own_whole_;
-    // The unit keeps its gathered weights between steps (ZeRO-2) and gathers only after an update.
+    // The unit keeps its gathered weights between steps (ZeRO-2) and gathers only if they are out of date.
     if (stale_) gathering_ = resources_.gather.all_gather(resources_.stream, own_shard(), whole_);
     stale_ = false;
   }

@@ -44,17 +44,16 @@ struct UnitResources {
   bool training;
 };
 
-/// The parameters of one unit. Between uses only this rank's shard exists: float32 master weights, a float32
-/// gradient and, if the compute dtype is bfloat16, the compute copy. Without training, and in a frozen unit,
-/// only the weights in the compute dtype exist, and the functions for gradients must not be called.
-///
-/// The states of the weights, and the stages of the gradient of one visit:
+/// The parameters of one unit. Between uses this rank has its shard: float32 master weights, a float32
+/// gradient and, if the compute dtype is bfloat16, the compute copy; and gathered weights if there are no
+/// slots for them. Without training, and in a frozen unit, it has only weights in the compute dtype, and the
+/// functions for gradients must not be called. The states of the weights, and of the gradient of one visit:
 ///
 ///   sharded --unshard()--> gathering --wait()--> unsharded --reshard()--> sharded
 ///
 ///   begin_gradients() --> whole gradient --start_reduce()--> on its way --finish_reduce()--> shard
 ///
-/// After the last reduction of a step, start_sum() and finish_sum() sum the gradient over the replicas.
+/// After the last start_reduce() of a step, start_sum() and finish_sum() sum the gradient over the replicas.
 ///
 /// The calls for one micro-batch, in order:
 ///
@@ -68,8 +67,8 @@ struct UnitResources {
 /// Source: ZeRO stage 3, arXiv:1910.02054; the schedule is PyTorch FSDP2's.
 class FsdpUnit {
  public:
-  /// Takes the memory of the shard. `parameters` are in the order of the unit's tensors; they and `unit` must
-  /// outlive this object.
+  /// Takes memory_use() bytes of UnitResources::memory. `parameters` are in the order of the unit's tensors;
+  /// they and `unit` must outlive this object.
   FsdpUnit(const UnitSpec& unit, std::vector<Parameter*> parameters, int64_t tensor_count,
            int64_t tensor_index, const UnitResources& resources);
   FsdpUnit(FsdpUnit&&) noexcept = default;
@@ -80,7 +79,7 @@ class FsdpUnit {
 
   /// Starts to gather the unit's weights in the compute dtype and returns at once. Does nothing unless
   /// sharded. Sends this rank's shard to the fsdp - 1 other ranks; a unit that keeps its gathered weights
-  /// sends only in the first call after weights_changed().
+  /// sends only in the first call after they were changed.
   void unshard();
   /// Waits for the gather and sets Parameter::value. Throws Error(kBug) if unshard() was not called.
   void wait();
@@ -98,7 +97,7 @@ class FsdpUnit {
   void finish_reduce();  ///< waits for the reduction and gives its slot back
 
   /// Starts to sum the shard's gradient over the replicate axis and returns at once. Call it after the last
-  /// reduction of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
+  /// start_reduce() of the step. Borrows one of sum_slots until finish_sum(). Does nothing without replicas.
   void start_sum();
   /// The scratch of start_sum() for a shard of `elements`, and the dtype in which it sends gradients:
   /// `travel`, or float32 for fewer elements than replicas.

@@ -5,16 +5,16 @@
 
 namespace ripstop {
 
-/// The squared norms of a rank's gradient shards in one step. Each norm is computed as soon as its gradient
-/// is complete, on a separate stream beside the model's products: norms are bound by memory, products are
-/// not. The norms are added in unit order. Owns the stream, its workspace and two float64 a unit.
+/// The squared norms of a rank's gradient shards in one step. start() computes on a separate stream beside
+/// the model's products: norms are bound by memory, products are not. The norms are added in unit order. Owns
+/// the stream, its workspace and two float64 a unit.
 class GradientNorm {
  public:
   /// `largest`: elements of the largest shard. `stream`: the stream of the model.
   GradientNorm(const Stream& stream, MemoryLedger& ledger, size_t units, int64_t largest);
 
   /// Starts to compute the squared norm of `gradient`, the shard of unit `unit` without the elements for
-  /// take_replicated(), on this object's stream, after the work that completes it, given to `writer` so far.
+  /// take_replicated(), on this object's stream, after the work given to `writer` so far.
   void start(size_t unit, const Tensor& gradient, const Stream& writer);
   /// Computes the squared norm of the unit's elements that are the same on all ranks of the tensor axis, in
   /// stream order.

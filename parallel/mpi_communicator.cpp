@@ -323,7 +323,7 @@ std::vector<std::string> MpiCommunicator::all_gather_text(const std::string& tex
 
 void MpiCommunicator::barrier() {
   const int64_t counted = group_.bytes_sent;
-  // Every rank sends to every other rank: barriers are so rare that a tree would gain nothing.
+  // Every rank sends to every other rank: barriers are so rare that a tree would gain little.
   std::vector<char> come(static_cast<size_t>(group_.size));
   Transfer transfer(group_, "barrier");
   for_peers(group_, [&](int64_t peer) {

@@ -38,7 +38,7 @@ class ProgressThread {
   /// Ends the thread. Call it before MPI_Finalize.
   void stop();
 
-  /// The lock to hold around every call of MPI.
+  /// The lock to hold around calls of MPI while messages are watched.
   std::mutex& calls() { return calls_; }
   /// Makes the thread test `messages`, which must not move in memory until forget(). The caller holds
   /// calls().

@@ -126,7 +126,7 @@ void wait_until(Group& group, const char* operation, FunctionRef<bool()> done,
   double waited = 0, deadline = world.options.deadline_seconds;
   while (!done()) {
     const Clock::time_point now = Clock::now();
-    // A longer gap means that this process was suspended. Other ranks are not to blame for that time.
+    // A gap above a second means that this process was suspended. Other ranks are not to blame for that time.
     waited += std::min(seconds_between(before, now), 1.0);
     before = now;
     if (waited > deadline && deadline < world.storage_seconds && any_waits_for_storage(world)) {

@@ -23,7 +23,7 @@ struct World {
   double storage_seconds = 0;
   Watchdog watchdog{MpiWorld::kSecondsToEnd};
   std::vector<RankHost> places;  ///< indexed by rank of MPI_COMM_WORLD
-  /// Whether all watchdogs know each other's addresses and `places` is complete.
+  /// Whether this rank's watchdog knows all addresses, and `places` is complete.
   std::atomic<bool> connected = false;
   ProgressThread progress;
   RangeRecorder* recorder = nullptr;  ///< records transfers and waits if it is on; may be null
@@ -44,9 +44,9 @@ class GuardedCall {
   Watchdog& watchdog_;
 };
 
-/// Describes all silent ranks of a connected world, by host, then the states of up to four ranks that
-/// answer: ranks inside no operation first, then ranks in `waited_for` (ranks of the world, ascending). If
-/// `waited_for` is empty, describes only silent ranks.
+/// Describes the silent ranks of a connected world, by host, then the states of up to four ranks that answer:
+/// ranks inside no operation first, then ranks in `waited_for` (ranks of the world). If `waited_for` is
+/// empty, describes only silent ranks.
 std::string describe_missing(World& world, const std::vector<int64_t>& waited_for);
 
 struct Group {

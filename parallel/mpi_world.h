@@ -20,8 +20,8 @@ struct MpiOptions {
   /// The directory of the run, which may not exist yet. Ranks make files near it before MPI starts, so that
   /// an error can name missing ranks (see Arrivals). Empty: no files.
   std::filesystem::path directory = {};
-  /// Prints the error and ends the process. Called on a thread of its own, on one rank only, if the main
-  /// thread hangs inside MPI; the other ranks end silently. Empty: all ranks end silently.
+  /// Prints the error and ends the process. Called on a thread of its own if the main thread hangs inside
+  /// MPI, if possible on one rank only; the other ranks end silently. Empty: all ranks end silently.
   std::function<void(const Error&)> end_process = {};
   /// The longest MPI message in bytes, at most 2^30; longer messages are cut into pieces.
   int64_t piece_bytes = int64_t{1} << 30;
@@ -65,7 +65,7 @@ class MpiWorld {
   /// Adds a stage and its micro-batch to that step.
   void set_micro_batch(int64_t stage, int64_t micro_batch);
   /// Records into `recorder` (borrowed), while it is on, each transfer of the world's communicators: from the
-  /// first message to the end of the wait, with the bytes that this rank sends, on a track for each group.
+  /// first message to the end of the wait, with the bytes that this rank sends, on tracks of the group.
   /// Also records the waits, as ranges of the main thread. Null ends the recording.
   void record_into(RangeRecorder* recorder);
   /// Replaces MpiOptions::deadline_seconds. While any rank waits for storage, the deadline from the options

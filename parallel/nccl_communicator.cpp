@@ -154,7 +154,7 @@ Pending NcclCommunicator::reduce_scatter(const Stream& stream, const Tensor& who
   return finish(stream, "reduce_scatter");
 }
 
-// NCCL cannot add its sum to existing numbers, so it writes to scratch, and a kernel adds scratch to `own`.
+// NCCL cannot add its sum to existing numbers. To accumulate, a kernel adds `scratch` to `own`.
 void NcclCommunicator::sum_in_nccl(const Tensor& whole, const Tensor& own, Accumulate accumulate,
                                    const Tensor& scratch) {
   const bool adds = accumulate == Accumulate::kYes;

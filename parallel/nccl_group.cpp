@@ -145,7 +145,7 @@ void NcclGroup::check_health() {
 void NcclGroup::begin(const Stream& caller, const Event* behind) {
   cuda_stream(caller).set_waiter(world_);
   // A GPU blocks the host after about a thousand launches, and a blocked host could not see that a rank is
-  // lost. So only kMostOpen collectives may be under way.
+  // lost. So only kMostOpen collectives of a group may be under way.
   constexpr size_t kMostOpen = 8;
   while (oldest() != nullptr && open_.size() >= kMostOpen) {
     const std::shared_ptr<OpenCollective> first = open_.front();

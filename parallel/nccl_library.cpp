@@ -23,8 +23,8 @@ int running_version() {
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
 
-// Whether ncclMemAlloc of `bytes` bytes failed for lack of memory. NCCL gives no reason, and calls the driver
-// directly, so cudaGetLastError may not know. NCCL rounds up to pages of at most 512 MiB.
+// Whether ncclMemAlloc of `bytes` bytes probably failed for lack of memory. NCCL gives no reason, and calls
+// the driver directly, so cudaGetLastError may not know. NCCL rounds up to pages of at most 512 MiB.
 bool lacks_memory(size_t bytes) {
   constexpr size_t kLargestPage = size_t{512} << 20;
   if (cudaGetLastError() == cudaErrorMemoryAllocation) return true;

@@ -9,10 +9,10 @@
 namespace ripstop {
 
 /// Configures a communicator whose calls return at once and which shares no resources. `name`, for NCCL's
-/// logs, must outlive the communicator. `beside_kernels`: collectives leave room for the model's kernels. The
-/// collectives use few thread blocks in small clusters, or no blocks if the copy engines can do the work
-/// (gathers of registered memory inside a node, NCCL 2.28 and later). The variables NCCL_MAX_CTAS,
-/// NCCL_CGA_CLUSTER_SIZE and NCCL_CTA_POLICY override `beside_kernels`.
+/// logs, must outlive the communicator. `beside_kernels`: collectives leave room for the model's kernels:
+/// they use few thread blocks in small clusters, or no blocks if the copy engines can do the work (gathers of
+/// registered memory inside a node, NCCL 2.28 and later). The variables NCCL_MAX_CTAS, NCCL_CGA_CLUSTER_SIZE
+/// and NCCL_CTA_POLICY override `beside_kernels`.
 ncclConfig_t nccl_config(const char* name, bool beside_kernels);
 
 /// Memory of ncclMemAlloc, which other ranks' GPUs can access. Blocks are rounded up to pages of 2 MiB, or of

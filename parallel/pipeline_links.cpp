@@ -36,7 +36,7 @@ size_t PipelineLinks::take() {
   return buffer;
 }
 
-// The buffer that has been free for the longest time, so that nothing waits for its last use.
+// The buffer that has been free for the longest time, so that little waits for its last use.
 size_t PipelineLinks::take_free() {
   while (!has_free()) {
     RIPSTOP_CHECK(!sending_.empty(), "all {} boundaries of a stage are held", buffers_.size());

@@ -23,8 +23,8 @@ class PipelineLinks {
   PipelineLinks(Context& context, const DeviceMesh& mesh, const Shape& shape, DType dtype);
 
   /// Runs the operations of `program` in order: starts the messages, and calls compute() for each forward and
-  /// backward. compute() gets its buffer from take() or arrived() and ends with put() or give_back(). It may
-  /// assign to `program` another program that is the same up to and including the next compute.
+  /// backward. compute() gets a buffer from take() or arrived(); that call or a later one ends with put() or
+  /// give_back(). compute() may assign to `program` another program, equal up to and with the next compute.
   void run(const std::vector<PipelineOperation>& program, FunctionRef<void(const PipelineAction&)> compute);
   /// Waits until all messages are sent; on a device, puts later work of the caller's stream behind them.
   void finish();

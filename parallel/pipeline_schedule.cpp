@@ -16,7 +16,7 @@ namespace {
 using Kind = PipelineOperation::Kind;
 
 constexpr int64_t kNever = -1;
-// The most rounds that pipeline_timeline() simulates. A round is one micro-batch for each rank.
+// The most whole rounds that pipeline_timeline() simulates. A round is one micro-batch for each rank.
 constexpr int64_t kSimulatedRounds = 16;
 
 // Times in the caller's unit.

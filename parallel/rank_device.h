@@ -27,7 +27,7 @@ void require_launch_order(const std::vector<std::string>& versions);
 
 /// A note for users of a pipeline if `driver`, the driver's version of CUDA, is below 12.3: NCCL then cannot
 /// order only the starts, so each collective waits for the end of the one before. Otherwise "". Source:
-/// getImplicitOrder() in src/enqueue.cc of the same tag. Pure.
+/// getImplicitOrder() in NCCL's src/enqueue.cc, tag v2.26.2-1. Pure.
 std::string launch_order_note(const std::string& driver);
 
 /// Chooses the GPU of this rank. Throws Error(kResources) if the rank has no GPU that ripstop can use. Not

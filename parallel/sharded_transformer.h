@@ -76,8 +76,8 @@ class ShardedTransformer {
   void initialize(uint64_t seed, std::span<FsdpUnit> units);
 
   /// Runs the micro-batches of a step forward and backward. Adds the loss of this rank's targets to total [1]
-  /// float64. The shards' gradients, summed over the replicas, become the gradient of this loss. Returns
-  /// false if batches.gives_up ended the step; the gradients are then incomplete. Read this function first.
+  /// float64. With finish_gradients(), the shards' gradients become those of all data ranks' summed loss.
+  /// Returns false if batches.gives_up ended the step; the gradients are then incomplete. Read this first.
   bool run(Arena& arena, const StepBatches& batches, const Tensor& total);
 
   /// Completes the gradients of the step: sums those of replicated parameters over the tensor axis, and those

@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-// While this object lives, communication is under way, and the arena lets no frame end.
+// While this object lives, communication is under way, and the frame around it must not end.
 class OpenPending {
  public:
   explicit OpenPending(Arena& arena) : arena_(&arena) { arena.open_pending(); }

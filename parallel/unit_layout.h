@@ -1,5 +1,4 @@
-// Where the elements of a unit lie, in memory and in the logical parameters. Initialisation, checkpoints and
-// resharding know the mesh only through this file.
+// Where the elements of a unit lie, in memory and in the logical parameters.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -66,8 +65,8 @@ class UnitLayout {
 /// Writes zeros to the padding in [begin, end) of a flat buffer of `dtype`; `to` points at element `begin`.
 void zero_padding(const UnitLayout& layout, int64_t begin, int64_t end, void* to, DType dtype);
 
-/// The part that two boxes of one logical parameter have in common, or an empty box. Offset and stride are as
-/// in `a`. Throws Error(kBug) if the boxes are of different parameters.
+/// The part that two boxes of one logical parameter have in common, or an empty box. Offset and stride count
+/// in the buffer of `a`. Throws Error(kBug) if the boxes are of different parameters.
 Box intersection(const Box& a, const Box& b);
 
 }  // namespace ripstop

@@ -76,7 +76,7 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Starts the thread. Call it before MPI starts. If `several`, the launch has several processes, and this
-  /// process ends when the launcher is gone. Throws Error(kResources) if the process may open no more files.
+  /// process ends when the launcher is gone. Throws Error(kResources) if the system gives no eventfd.
   void start(bool several, Hung hung);
 
   /// Guards `operation` of the main thread until unguard(): if it takes more than `seconds`, the watchdog
@@ -104,7 +104,7 @@ class Watchdog {
   /// Returns the states of `ranks`, in that order, once all have answered or after `seconds`.
   std::vector<RankState> ask(const std::vector<int64_t>& ranks, double seconds);
 
-  /// Makes all other ranks that have announced no failure end silently with exit code `code` after
+  /// Tells all other ranks that have announced no failure to end silently with exit code `code` after
   /// `seconds_to_end`. Returns when all have confirmed, or after `seconds`, which should be less.
   void announce_failure(ExitCode code, double seconds);
   /// Whether another rank announced a failure; if so, this process is about to end.
@@ -117,7 +117,7 @@ class Watchdog {
 
   enum class Kind : uint32_t { kQuestion, kAnswer, kFailure, kConfirmed };
 
-  /// A datagram, sent as it lies in memory: all ranks run the same binary (checked at start-up).
+  /// A datagram, sent as it lies in memory: all ranks run the same program.
   struct Message {
     uint32_t magic = kMagic;
     Kind kind = Kind::kQuestion;
