@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// A set of 64-bit hashes in about 10 bytes a hash, so that prepare stays below 32 bytes an example. With 8
-/// million hashes std::unordered_set<uint64_t> took 44 bytes a hash, this 9.7 (glibc, peak resident memory).
+/// A set of many 64-bit hashes. With 8 million, it took 9.7 bytes a hash, and std::unordered_set<uint64_t> 44
+/// (glibc, peak resident memory).
 ///
 /// Open addressing with linear probing. The highest byte of a hash chooses one of 256 parts, at most 15/16
 /// full. Growing copies only one part.
@@ -40,7 +40,7 @@ class HashSet {
     }
   }
   static void grow(Part& part) {
-    // Grow by only 1/16: memory matters more than time.
+    // Grow by little: memory matters more than time.
     std::vector<uint64_t> bigger(part.slots.size() + part.slots.size() / 16 + 64);
     for (const uint64_t hash : part.slots) {
       if (hash != 0) place(bigger, hash);

@@ -97,7 +97,7 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const
   constexpr size_t kMostKeys = 20'000, kSmallObject = 256;
   size_t of_large = 0;
   // Programs differ on which of two equal keys they use, so refuse a key that occurs twice.
-  std::vector<std::set<std::string>> keys;  // by depth: keys of the objects that are not yet closed
+  std::vector<std::set<std::string>> keys;  // by depth: keys of the latest object there
   std::vector<std::string> path;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;

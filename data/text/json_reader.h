@@ -26,10 +26,10 @@ std::string with_nulls_for_nan(std::string_view json);
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
 
 /// `object`, which must not be empty, as text indented by one space a level, with a last member "hash":
-/// "xxh3-128:" and the hash of all bytes before the member's comma. JsonReader::require_seal checks the hash.
+/// "xxh3-128:" and the hash of all bytes before the comma in front of it (JsonReader::require_seal).
 std::string sealed_text(const nlohmann::ordered_json& object);
 
-/// Reads one JSON document. Throws only Error(`refusal`), whose message begins with the file's `name`.
+/// Reads JSON. Throws Error(`refusal`), whose message begins with the file's `name`.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
@@ -47,15 +47,16 @@ class JsonReader {
     throw Error(refusal_, name_ + ": " + in_one_line(fmt::format(format, std::forward<Args>(args)...)), hint);
   }
 
-  /// A limit deeper than any file needs, and low enough for recursive code.
+  /// Most levels of lists and objects, few enough for recursive code.
   static constexpr int kMostLevels = 32;
   /// Refuses `text` if it is not JSON (RFC 8259), not an object, nests deeper than kMostLevels, has an object
   /// with a key twice, or has more than 20,000 keys, the first 256 of each object not counted. Values deeper
   /// than `kept_levels` are checked, but left out of the result.
   Json parse(std::string_view text, int kept_levels = kMostLevels) const;
-  /// Called for every key, every value, and the start and end of every list and object. `path`: the keys from
-  /// the document down to there, "" for an element of a list. Use `value` only for the event `value`. Returns
-  /// whether to leave the key or value out of the result; keys left out do not count towards the limit.
+  /// Called for keys, values, and starts and ends of lists and objects; in a part that is left out, not for
+  /// all of them. `path`: the keys from the document down to there, "" for an element of a list. Use `value`
+  /// only for the event `value`. Returns whether to leave the key or value out of the result; keys left out
+  /// do not count towards the limit.
   using Take =
       FunctionRef<bool(Json::parse_event_t event, std::span<const std::string> path, const Json& value)>;
   /// Same as the parse() above, for documents whose large parts `take` stores elsewhere.

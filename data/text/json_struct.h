@@ -63,7 +63,7 @@ class FieldWriter {
   }
   /// Writes a value that follows from other fields. Readers ignore it.
   void derived(const char* key, const auto& value) { (*this)(key, value); }
-  /// Writes values with four significant digits, or whole from 1000 on: a list may have one for each node.
+  /// Writes values with four significant digits, or whole from 1000 on, to keep lists of many nodes short.
   void rounded(const char* key, std::vector<double> values) {
     for (double& value : values) {
       const double unit = value > 0 ? std::pow(10.0, std::floor(std::log10(value)) - 3) : 1;
@@ -111,8 +111,8 @@ class FieldReader {
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
-    /// Refuses only a wrong type, an unknown word and an integer beyond kMost. An absent member leaves the
-    /// value unchanged. null is read as NaN for a double, and as no value for an optional.
+    /// Refuses a wrong type, an unknown word and an integer beyond kMost. An absent member leaves the value
+    /// unchanged, but word(), flags() and list() refuse it. null is read as NaN for a double.
     kLenient
   };
 
@@ -149,7 +149,7 @@ class FieldReader {
     read_inside(reader_.list(json_, known(key), least, most),
                 [&](auto& field) { field.elements(values, fields); });
   }
-  /// Reads the objects of a list that has no key, because it is an element of another list.
+  /// Same as list(), if the JSON itself is the list.
   void elements(auto& values, auto&& fields) {
     if (!json_.is_array()) reader_.refuse("has a {} where a list was expected", json_.type_name());
     values.clear();

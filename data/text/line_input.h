@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// Reads a plain or gzip file line by line, in bounded memory. All members throw the errors of UnpackedInput,
-/// and Error(kInputData) with file and line if a line is longer than 64 MiB.
+/// Reads a plain or gzip file line by line, in bounded memory. Throws the errors of UnpackedInput, and
+/// Error(kInputData) with file and line if a line is longer than about 64 MiB.
 class LineInput {
  public:
   /// "-" is standard input. Waits for the first bytes of a pipe.

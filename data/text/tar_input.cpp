@@ -121,7 +121,6 @@ bool TarInput::next() {
     if (name == nullptr) continue;
     state_->name = name;
     state_->link = link_of(entry, state_->name);
-    // Skip directories and devices.
     if (archive_entry_filetype(entry) == AE_IFREG || !state_->link.empty()) return true;
   }
   return false;

@@ -7,8 +7,8 @@
 namespace ripstop {
 
 /// Reads the regular files and links of a .tar, .tar.gz or .tgz one after another, in bounded memory. A file
-/// may hold several archives. All members throw the errors of UnpackedInput, and Error(kInputData) if an
-/// archive is damaged, cut short or lacks the end mark of tar.
+/// may hold several archives. Throws the errors of UnpackedInput, and Error(kInputData) if an archive is
+/// empty, damaged, cut short or lacks the end mark of tar.
 class TarInput {
  public:
   explicit TarInput(const std::filesystem::path& path);
@@ -18,8 +18,8 @@ class TarInput {
 
   /// Moves to the next regular file or link. Returns false if there is none.
   bool next();
-  /// If the current entry is a hard or symbolic link, the path of its target inside the archive; else empty.
-  /// The path has no "." and "..", unless the link leads out of the archive.
+  /// If the current entry is a hard or symbolic link, the path of its target inside the archive, lexically
+  /// normal; else empty.
   const std::string& link() const;
   /// Path of the current file inside the archive.
   const std::string& name() const;

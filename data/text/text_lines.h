@@ -30,9 +30,9 @@ class TextLines {
 
 /// Reads the texts of `path`; "-" is standard input. If the first line that is not blank is a JSON object,
 /// all lines that are not blank must be JSON objects, and their members `field` are the texts. Otherwise each
-/// line is a text. Throws Error(kInputData) for a bad line, with file and line, and for a file without
-/// lines. `ids`, if not null, gets the member "id" of each object as JSON, "" for an object without "id";
-/// plain lines add nothing to it.
+/// line is a text. Throws the errors of TextLines, and Error(kInputData) for a bad object, with file and
+/// line, and for a file without lines. `ids`, if not null, gets the member "id" of each object as JSON, ""
+/// for an object without "id"; plain lines add nothing to it.
 std::vector<std::string> read_summaries(const std::string& path, std::vector<std::string>* ids = nullptr,
                                         const std::string& field = "summary");
 

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kPackedBytes = 1 << 16;
 constexpr size_t kUnpackedBytes = 1 << 18;
-/// A file is refused as hostile if it unpacks to more than kBombBytes, and to more than kBombRatio times its
-/// size. Text unpacks to about ten times its size.
+/// A file is refused as hostile once it has unpacked to more than kBombBytes, and to more than kBombRatio
+/// times the bytes read. Text unpacks to far less.
 constexpr int64_t kBombBytes = int64_t{16} << 20;
 constexpr int64_t kBombRatio = 1000;
 

@@ -13,7 +13,7 @@ namespace ripstop {
 /// U+2581, which stands for a space in the pieces of SentencePiece.
 inline constexpr std::string_view kSpacePiece = "\xe2\x96\x81";
 
-/// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
+/// Bytes of the valid UTF-8 sequence at the start of `text`; 0 if there is none, 1 if `text` is empty.
 size_t sequence_bytes(std::string_view text);
 
 /// The index of the first byte of the character to which byte `at` of `text`, valid UTF-8, belongs. Returns
