@@ -30,7 +30,7 @@ std::optional<FileIdentity> identity_of(const std::filesystem::path& path) {
   return FileIdentity(status.st_dev, status.st_ino);
 }
 
-/// Lists the files below a directory: data files in `read`, files to pass over in `other`.
+/// Lists what is below a directory: files to read in `read`, files and folders to pass over in `other`.
 class FilesBelow {
  public:
   FilesBelow(std::filesystem::path root, const CorpusSource& source)
@@ -153,7 +153,7 @@ SourceKind kind_of_first_line(const std::filesystem::path& path, const CorpusSou
   return SourceKind::kJsonl;
 }
 
-/// Refuses UTF-16, which spreadsheets and PowerShell write.
+/// Refuses UTF-16 with a byte order mark, as spreadsheets and PowerShell write it.
 void refuse_utf16(const std::filesystem::path& path) {
   UnpackedInput input(path);
   const std::string_view begin = input.next_block();
@@ -212,7 +212,7 @@ void check_options_of_kind(const CorpusSource& source) {
   }
 }
 
-/// The kind that all `files` have in common. Throws Error(kUsage) if kinds differ or a kind is unknown.
+/// The kind that all `files` have in common. Refuses files of different or unknown kinds.
 SourceKind common_kind(const std::vector<std::filesystem::path>& files, const CorpusSource& source) {
   SourceKind common = SourceKind::kAuto;
   for (const auto& file : files) {

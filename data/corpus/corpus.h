@@ -17,8 +17,8 @@ inline constexpr int kSplits = 3;
 template <>
 inline constexpr std::array<std::string_view, kSplits> kWords<Split> = {"train", "validation", "test"};
 
-/// kAuto: the file names and first lines decide; kSynthetic without files. kJsonl: documents with summaries.
-/// kText: running text. kMessages: conversations. How to add a kind: CONTRIBUTING.md.
+/// kAuto: the file names and first lines decide; without files, kSynthetic if `examples` is set. kJsonl:
+/// documents with summaries. kText: running text. kMessages: conversations. How to add one: CONTRIBUTING.md.
 enum class SourceKind { kAuto, kXsum, kJsonl, kText, kSynthetic, kMessages };
 /// Values of --source.
 template <>
@@ -36,7 +36,7 @@ struct CorpusSource {
   SourceKind kind = SourceKind::kAuto;
   std::vector<std::filesystem::path> inputs;  ///< files and directories; empty for synthetic
   /// XSum's split file, plain or gzip: a JSON object {"train": [ids], "validation": [ids], "test": [ids]}.
-  /// Without a path, every article is in train.
+  /// Without it, every article counts as train.
   std::filesystem::path splits;
   /// JSON key of the document. For kText, the default "document" means the key "text".
   std::string document_field = "document";
@@ -85,16 +85,16 @@ std::string_view progress_unit(const CorpusSource& source);
 using ExampleSink = std::function<void(CorpusExample& example)>;
 
 /// Returns `source` with its kind decided and its inputs expanded to files in the order of reading; files of
-/// a directory are sorted by name. Lists unread files in `passed_over`, but not all hidden ones. Reads the
-/// first lines of JSONL files, to tell their kind and to refuse bad files early.
+/// a directory are sorted by path. Lists unread files in `passed_over`, though not all. Reads the first lines
+/// of JSONL files, to tell their kind and to refuse bad files early.
 /// Throws Error(kUsage) if there is no file to read, a format is unknown or foreign, kinds differ, a file is
 /// given twice, or an option does not fit the kind; Error(kInputData) for a path that does not exist or
-/// cannot be read, for UTF-16, and for a bad first line.
+/// cannot be read, for UTF-16, and for a bad first line; and the errors of LineInput.
 CorpusSource resolve_source(CorpusSource source);
 
 /// Reads the corpus of a resolved source in a fixed order and passes each example to `sink`, which may throw.
-/// Uses bounded memory. Throws Error(kInputData), with the file, for bad input, and if a file changed
-/// meanwhile (checked for up to 10,000 files).
+/// Uses bounded memory, except for XSum's ids and links. Throws Error(kInputData), with the file, for bad
+/// input, and if a file changed meanwhile (checked for up to 10,000 files); Error(kStorage) if a read fails.
 CorpusCounts read_corpus(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
@@ -103,8 +103,7 @@ void read_lines(const CorpusSource& source, CorpusProgress& progress, const Exam
 void read_synthetic(const CorpusSource& source, CorpusProgress& progress, const ExampleSink& sink);
 
 /// Returns the split of `document`: moves the share `validation_fraction` of the train documents to
-/// validation and keeps other splits. Only the text decides, so a document keeps its split when the
-/// corpus changes.
+/// validation and keeps other splits. The text decides which, whatever else is in the corpus.
 Split split_of_document(Split split, std::string_view document, double validation_fraction);
 
 }  // namespace ripstop

@@ -18,7 +18,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-/// A plain text file of more bytes than this becomes several documents, so that memory stays bounded.
+/// Plain text is cut before a line that would make a document longer than this: memory stays bounded.
 constexpr size_t kMostDocumentBytes = 1 << 20;
 constexpr size_t kShownNames = 12;
 
@@ -35,8 +35,7 @@ std::string guess(const std::vector<std::string>& names, std::span<const std::st
   return "NAME";
 }
 
-/// The hint for a refused line, by its text and by the error `why`: an array, Python's print of an object, an
-/// object over several lines, half a surrogate pair, a number that is too large, or a pointer of Git LFS.
+/// The hint for a refused line, by its text and by the error `why`.
 std::string how_to_mend(const std::string& line, const CorpusExample& at, std::string_view why) {
   const std::string_view text = strip(line);
   const char begin = text.empty() ? '\0' : text.front();
@@ -98,7 +97,7 @@ void take_conversation(const Json& object, CorpusExample& example) {
   example.not_text = std::move(read.not_text);
 }
 
-/// Parses `line` into the contents and id of `example`. Keeps example.id if the line's is absent or empty.
+/// Parses `line` into the contents and id of `example`. Keeps example.id if the line has none, null or "".
 void parse_example(const std::string& line, const CorpusSource& source, CorpusExample& example) {
   const bool is_pair = source.kind == SourceKind::kJsonl, is_chat = source.kind == SourceKind::kMessages;
   const Json object = parse_line(line, example, is_chat ? kConversationLevels : 1);

@@ -234,7 +234,7 @@ std::string describe_splits(const CorpusSource& source) {
 }
 
 std::vector<std::string> notes_on_splits(const CorpusSource& source) {
-  std::array<std::vector<std::string>, kSplits + 1> files;  // by split; last: files whose names tell no split
+  std::array<std::vector<std::string>, kSplits + 1> files;  // by split; last: no split is told
   for (const auto& file : source.inputs) {
     const std::optional<Split> split = named_split(file, source.given);
     files.at(split ? static_cast<size_t>(*split) : kSplits).push_back(file.string());

@@ -20,11 +20,11 @@ bool is_read_as(SourceKind kind, const std::filesystem::path& path);
 /// File name extensions of `kind`, for messages: ".jsonl, .json, also with .gz".
 std::string_view name_ends(SourceKind kind);
 
-/// A known format that prepare does not read, and how to convert it.
+/// A known format that prepare does not read, or only as text, and how to convert it.
 struct ForeignFormat {
   std::string what;  ///< "a Parquet file"; empty: the name tells no such format
   std::string convert;
-  bool is_text = false;  ///< --source text may read the format as it is
+  bool is_text = false;  ///< --source text may read it as it is
 };
 ForeignFormat foreign_format(const std::filesystem::path& path);
 
@@ -32,7 +32,8 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 /// decides:
 /// - The first split word in the file name: train, training, validation or test anywhere; val, valid, dev,
 ///   devel, eval, trn or tst as the first or last word; testing, evaluation or development as the only word.
-///   Each may end in "set", "data", "split" or "files". Words of one or two letters at the end do not count.
+///   Each may end in "set", "data", "split" or "files". At the end, words of one or two letters and the marks
+///   of conversion_command() do not count.
 /// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
 /// - The innermost folder whose letters are a split word, from the file up to the directory in `inputs`
 ///   (--input) that holds it; only the file's own folder if the file itself is an input or `inputs` is empty.

@@ -86,7 +86,7 @@ struct World {
   NamePool first_names{"n", 1}, last_names{"rd", 2}, towns{"ville", 3};
 };
 
-/// A two-digit figure: for validation a multiple of 7, for test a multiple of 7 plus 1, for train any other.
+/// A two-digit figure: for validation a multiple of 7, for test a multiple of 7 plus 1, for train neither.
 uint64_t figure(Split split, Random& random) {
   const uint64_t seven = 7 * (2 + random.below(11));
   if (split == Split::kValidation) return seven;

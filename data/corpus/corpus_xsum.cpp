@@ -47,7 +47,7 @@ std::string read_split_file(const std::filesystem::path& path) {
   return text;
 }
 
-/// The split of each article id. Takes 16 bytes an id.
+/// The split of each article id. An entry takes 16 bytes.
 class SplitTable {
  public:
   explicit SplitTable(const std::filesystem::path& path) {
@@ -154,8 +154,8 @@ bool is_article(const std::filesystem::path& path) {
   return path.extension() == ".summary" && std::ranges::none_of(path, is_hidden);
 }
 
-/// Reads the archive again and calls `take` for each article that is a link, because a link may come before
-/// its file. Returns the number of those that lead to no file.
+/// Calls `take` for the articles that are links. Reads the archive again for them, because a link may come
+/// before its file. Returns the number of those that lead to no file.
 int64_t read_linked(const std::filesystem::path& input, const Links& links, const TakeArticle& take) {
   std::map<std::string, std::vector<std::string>> names;  // names of the links to a file, by its path
   for (const auto& [name, to] : links)
