@@ -15,8 +15,8 @@ namespace ripstop {
 enum class SystemPlace {
   kTurn,       ///< each is a turn of its own
   kFirst,      ///< the leading one precedes the first turn; later ones are left out
-  kFirstUser,  ///< in front of the first user's text; later ones are left out
-  kLastUser,   ///< in front of the last message, if that is a user's; later ones are refused
+  kFirstUser,  ///< in front of the user's first text; later ones are left out
+  kLastUser,   ///< in front of the last message, if that is the user's; later ones are refused
   kRefused,
 };
 
@@ -32,7 +32,7 @@ struct ChatForm {
   std::string_view before, after;
 };
 
-/// One template. {role}, {bos} and {eos} in texts stand for a role and for the tokenizer's tokens.
+/// One template. {role}, {bos} and {eos} in texts stand for a role, the begin token and the end token.
 struct ChatStyle {
   std::string_view name;
   std::string_view begin = "";         ///< text before all messages
@@ -60,7 +60,7 @@ std::string chat_template_text(const TokenizerFiles& files);
 
 /// The name of the template whose text chat_template_text() returns. The text must equal a known text byte by
 /// byte, or what an export of ripstop has (ChatTemplate::jinja). Throws Error(kInputData), with all names,
-/// for another text or without one.
+/// for another text or without one, and the errors of Tokenizer.
 std::string own_chat_template(const TokenizerFiles& files);
 
 }  // namespace ripstop

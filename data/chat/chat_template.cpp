@@ -75,7 +75,7 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer)
   }
 }
 
-/// Refuses roles as the original template does, check by check.
+/// Refuses roles as the original template does.
 void ChatTemplate::check_roles(const Conversation& messages) const {
   const bool refuses_all = style_->system == SystemPlace::kRefused;
   const size_t first = has_system(messages) && !refuses_all ? 1 : 0;
@@ -95,7 +95,6 @@ bool ChatTemplate::is_sequential(const Conversation& messages) const {
          (style_->system != SystemPlace::kLastUser || !has_system(messages));
 }
 
-/// Whether each message is rendered with its thoughts.
 std::vector<bool> ChatTemplate::shows_thoughts(const Conversation& messages) const {
   std::vector<bool> shows(messages.size(), style_->thoughts == Thoughts::kAlways);
   if (style_->thoughts != Thoughts::kLast || messages.empty()) return shows;

@@ -40,7 +40,7 @@ struct EncodedTurn {
 struct EncodedConversation {
   std::vector<int32_t> tokens;     ///< with the begin token, if the template writes one
   std::vector<EncodedTurn> turns;  ///< in the order of the messages
-  std::string why_only_last;       ///< why only the last assistant's turn may have targets; "" if all may
+  std::string why_only_last;       ///< why only the assistant's last turn may have targets; "" if all may
 };
 
 /// A conversation that a template does not accept; what() is the reason.

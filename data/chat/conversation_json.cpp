@@ -49,7 +49,7 @@ const Json& one_member(const JsonReader& reader, const Json& object, const char*
                                                           : reader.member(object, other);
 }
 
-/// The text of `content`. Stores the first part that is not text in `not_text`.
+/// The text of `content`. Describes the first part that is not text in `not_text`.
 std::string text_of_content(const JsonReader& reader, const Json& content, std::string& not_text) {
   if (content.is_string()) return content;
   if (content.is_null()) return "";

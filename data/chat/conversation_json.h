@@ -12,7 +12,7 @@ namespace ripstop {
 struct ReadConversation {
   Conversation turns;
   bool is_joined = false;  ///< a prompt and its completion are texts, joined without a template
-  /// The first part that is not text, such as "tool_calls"; `turns` leaves it out. "" if there is none.
+  /// The first thing that is not text, such as "tool_calls"; then `turns` is incomplete. "" if there is none.
   std::string not_text;
 };
 

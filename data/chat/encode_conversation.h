@@ -18,10 +18,10 @@ int64_t tokens_up_to(std::span<const SpannedToken> tokens, int64_t byte);
 /// there only if the template's text has it, and the name of a special token in a content becomes the token.
 /// `tokenizer` must read special tokens.
 ///
-/// The targets of an assistant's turn that counts are all tokens behind its generation prompt (less
-/// ChatTemplate::prompt_targets), to the end of the turn. If the template renders turns in another way once
-/// others follow, only the last answer has targets, and `why_only_last` says why. Throws ConversationError if
-/// the template refuses the roles, and the errors of Tokenizer::encode_with_spans().
+/// The targets of an assistant's turn that counts are the last ChatStyle::prompt_targets bytes of its
+/// generation prompt, and the rest of the turn. If a turn is rendered in another way once others follow, only
+/// the last answer may have targets, and `why_only_last` says why. Throws ConversationError if the template
+/// refuses the roles, and the errors of Tokenizer::encode_with_spans().
 EncodedConversation encode_conversation(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                         const Conversation& messages);
 
