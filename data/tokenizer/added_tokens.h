@@ -35,11 +35,11 @@ class AddedTokens {
   /// Cuts tokens whose AddedToken::normalized equals `normalized` out of the text pieces of `text`. Where
   /// several tokens begin, the longest counts. Special tokens stay text unless `with_special`.
   void split(bool normalized, bool with_special, TracedText& text) const;
-  /// Everything that decides which tokens are found, as one text.
+  /// All tokens and their flags, as one text.
   std::string identity() const;
 
  private:
-  /// Indices of tokens, sorted by spelling.
+  /// Indices of tokens, sorted by spelling, and the first bytes of the spellings.
   struct Search {
     std::vector<size_t> sorted;
     std::bitset<256> first_bytes;

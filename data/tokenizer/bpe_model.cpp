@@ -69,8 +69,8 @@ void BpeModel::add_merges(const BpeParts& parts) {
   }
 }
 
-/// Finds the places where a word can be cut without changing its ids: before a U+2581, unless some merged
-/// piece has the same byte before an inner U+2581. So no merge crosses a cut or depends on the other side.
+/// Finds the places where a word can be cut without changing its ids: before a U+2581, unless the byte before
+/// it also precedes a U+2581 inside a merged piece. No merge crosses a cut or depends on the other side.
 /// Words stay whole with ignore_merges, without a piece U+2581, if a merge uses unk or a byte piece (text and
 /// spelling differ), or if unknown letters are dropped, because their neighbours then merge.
 void BpeModel::find_cuts(const BpeParts& parts) {
@@ -141,7 +141,7 @@ void BpeModel::encode_part(std::string_view word, BpeScratch& scratch, std::vect
   }
 }
 
-/// Makes one symbol of each letter. A letter that is not a piece becomes its bytes, or unk, or nothing.
+/// Makes one symbol of each letter that is a piece. Other letters become their bytes, unk, or nothing.
 void BpeModel::begin_symbols(std::string_view word, BpeScratch& scratch) const {
   std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
   symbols.clear();

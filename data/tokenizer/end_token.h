@@ -17,8 +17,8 @@ struct EndToken {
 
 /// Looks, in this order, for eos_token in tokenizer_config.json and special_tokens_map.json, for eos_token_id
 /// in config.json, and for </s>, <|endoftext|> or <|end_of_text|>, if exactly one of them is an added token.
-/// The first one found decides; if it is several ids or no token of `tokenizer`, there is no id. Throws
-/// Error(kInputData) for a damaged file.
+/// The first one found decides; if it is no token of `tokenizer`, or a list of several ids or none, there is
+/// no id. Throws Error(kInputData) for a damaged file.
 EndToken find_end_token(const TokenizerFiles& files, const JsonTokenizer& tokenizer);
 
 /// The id of the token that is spelled `name`, added tokens first; nullopt if there is none.

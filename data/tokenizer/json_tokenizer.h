@@ -19,12 +19,12 @@ namespace ripstop {
 class JsonTokenizer {
  public:
   /// Whether special added tokens, such as <s>, inside a text are read as text or as tokens. Added tokens
-  /// that are not special are always tokens.
+  /// that are not special are tokens either way.
   enum class Special : bool { kText, kTokens };
 
-  /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is
-  /// damaged, or if a component or value in it might give other ids than `tokenizers`. Ignores `truncation`
-  /// and `padding`.
+  /// `json`: bytes of a tokenizer.json. `name`: for messages. Throws Error(kInputData) if the file is damaged
+  /// or too large, or if a component or value in it might give other ids than `tokenizers`. Ignores
+  /// `truncation` and `padding`.
   JsonTokenizer(std::string_view json, const std::string& name)
       : JsonTokenizer(read_tokenizer_json(json, name), name) {}
 
@@ -34,16 +34,17 @@ class JsonTokenizer {
   /// `tokenizers` that saved the file does not change the hash.
   const std::string& sha256() const { return sha256_; }
 
-  /// The ids of `text` without prefix() and suffix(). A token that ends inside a letter gets the letter's
-  /// end_byte. Throws Error(kInputData) if `text` is no UTF-8, too long or slow, or a letter has no token.
+  /// The tokens of `text` without prefix() and suffix(). The end_byte of a token that ends inside a letter is
+  /// the letter's end. Throws Error(kInputData) if `text` is no UTF-8, too long or slow, or a letter has no
+  /// token.
   std::vector<SpannedToken> encode(std::string_view text, Special special) const;
   /// The ids that the post-processor puts before and after a text.
   const std::vector<int32_t>& prefix() const { return prefix_; }
   const std::vector<int32_t>& suffix() const { return suffix_; }
 
-  /// The text of `ids`, always valid UTF-8: bytes that are not UTF-8 become U+FFFD. Leaves out ids
-  /// without a token and, if `skip_special`, special added tokens. Throws Error(kInputData) for an id outside
-  /// the vocabulary, or if a regular expression takes too long.
+  /// The text of `ids`: bytes that are not UTF-8 become U+FFFD. Leaves out ids without a token and, if
+  /// `skip_special`, special added tokens. Throws Error(kInputData) for an id outside the vocabulary, and the
+  /// errors of Regex::find().
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
   /// The id of the added token `content`; nullopt if there is none.

@@ -17,7 +17,7 @@ namespace ripstop {
 /// Memory and a limit of processor time for one thread's searches. The first search allocates the memory.
 class RegexScratch {
  public:
-  /// A limit far above what any text takes, and far below the hours that a quadratic expression may take.
+  /// A limit far above what texts usually take, and far below the hours of a quadratic expression.
   static constexpr double kMostSeconds = 60;
   /// Lets find() fail once the thread has used `seconds` more of processor time. Without a call: no limit.
   void start(double seconds = kMostSeconds);

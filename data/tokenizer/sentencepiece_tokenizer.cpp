@@ -21,7 +21,7 @@ std::string sentence(const sentencepiece::util::Status& status) {
   return text.find_first_not_of(' ') == std::string::npos ? "no reason given" : text;
 }
 
-/// Maximum bytes of a part of a long text: kPartBytes, or kLongestPartBytes if there is no place to cut.
+/// Maximum bytes of a part of a text: kPartBytes, or kLongestPartBytes if these have no place to cut.
 constexpr size_t kPartBytes = size_t{64} << 10;
 constexpr size_t kLongestPartBytes = size_t{1} << 20;
 
@@ -42,7 +42,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
   }
   unk_ = processor_->unk_id(), eos_ = processor_->eos_id();
   prefix_ = {processor_->bos_id()};
-  // All three are needed: BOS begins and EOS ends every example, and unknown text is encoded as unk.
+  // All three are needed: BOS begins and EOS ends examples, and unknown text is encoded as unk.
   for (const auto& [special, id] : {std::pair{"unk", unk_}, {"bos", prefix_.front()}, {"eos", eos_}}) {
     if (id < 0 || id >= vocabulary_size_)
       throw Error(ExitCode::kInputData, fmt::format("{}: has no {} token (id {})", name, special, id),
@@ -83,15 +83,14 @@ void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
              !has_unused;
 }
 
-/// Whether `text` may be cut before byte `at`: there must be a space, and no piece may hold this space
-/// together with the letter in front of it.
+/// Whether `text` may be cut before byte `at`: there must be a space that is not its last byte, and no piece
+/// may hold this space together with the letter in front of it.
 bool SentencePieceTokenizer::is_cut(std::string_view text, size_t at) const {
   if (text[at] != ' ' || at + 1 == text.size()) return false;
   const char before = text[at - 1] == ' ' ? kSpacePiece.back() : text[at - 1];
   return !before_inner_space_.test(static_cast<unsigned char>(before));
 }
 
-/// The end of the part of `text` that begins at byte `begin`.
 size_t SentencePieceTokenizer::part_end(std::string_view text, size_t begin) const {
   const size_t rest = text.size() - begin;
   if (rest <= kPartBytes) return text.size();

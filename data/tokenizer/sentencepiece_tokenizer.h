@@ -37,11 +37,11 @@ class SentencePieceTokenizer {
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before) const;
   /// Calls take(token) for the tokens of `text` until take() returns false.
   void for_each_span(std::string_view text, FunctionRef<bool(const SpannedToken&)> take) const;
-  /// The text of `ids`, without control tokens and without the space before the first word. Throws
-  /// Error(kInputData) for an id outside the vocabulary.
+  /// The text of `ids`, without control tokens and, if adds_space(), without the space before the first word.
+  /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;
 
-  /// Whether `id` is BOS, EOS, unk or another id without text. Here and in the next members, `id` must be
+  /// Whether `id` is a control token (BOS, EOS), unk or unused. Here and in the next members, `id` must be
   /// below vocabulary_size().
   bool is_special(int32_t id) const;
   /// The piece in the model's spelling: "\u2581The", "<0x0A>", "<s>".

@@ -13,7 +13,7 @@ class SpecialNames {
  public:
   /// Takes the names of all special tokens of `tokenizer` (TokenPiece); for a SentencePiece model, also the
   /// names in added_tokens.json, special_tokens_map.json and tokenizer_config.json beside it. A file that is
-  /// absent or damaged adds no name. Leaves out names shorter than 3 bytes or without punctuation.
+  /// absent or damaged adds no name. Leaves out names shorter than 3 bytes or without ASCII punctuation.
   explicit SpecialNames(const Tokenizer& tokenizer);
 
   /// The first name in `text`; "" if there is none.

@@ -57,7 +57,7 @@ struct TextStep {
   std::string content{};
 
   void apply(TracedText& text, StepScratch& scratch) const;
-  /// Everything that decides what the step does, as one text that no other step has.
+  /// All members, as one text.
   std::string identity() const;
 };
 

@@ -25,7 +25,7 @@ struct DecodeStep {
   int64_t start = 0, stop = 0;
   bool drops_first = false;
 
-  /// Everything that decides what the step does, as one text.
+  /// All members, as one text.
   std::string identity() const;
 };
 
@@ -48,7 +48,7 @@ class TokenDecoder {
   std::array<int16_t, kByteLetterEnd> byte_of_letter_;  // -1: stands for no byte
 };
 
-/// `bytes` with U+FFFD in place of what is not UTF-8: one for each longest part that could begin a letter.
+/// `bytes` with U+FFFD for what is not UTF-8: one for each longest start of a letter, or else each byte.
 /// Source: chapter 3 of the Unicode standard, "U+FFFD Substitution of Maximal Subparts".
 std::string with_replacement_letters(std::string_view bytes);
 

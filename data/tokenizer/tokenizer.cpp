@@ -105,7 +105,7 @@ void Tokenizer::load(const TokenizerChoice& choice) {
   if (!files_.choice.eos_token.empty() && !eos_)
     throw Error(ExitCode::kInputData, fmt::format("{} has no token '{}'", name_, files_.choice.eos_token),
                 kEndHint);
-  // Carry the name of the end token, too: the other carried files may name another token, or none.
+  // Carry the name of the end token: the other carried files may name another token, or none.
   if (files_.is_json() && eos_) files_.choice.eos_token = piece(*eos_).name;
   if (!files_.choice.eos_token.empty() || files_.questions) files_.carry_choice();
 }

@@ -38,10 +38,11 @@ class LongWordError : public Error {
 class Tokenizer {
  public:
   /// Loads the file or directory `path` (read_tokenizer_files). `choice` overrides what the files beside it
-  /// say. If the tokenizer.json in a directory is refused, loads the tokenizer.model beside it, with a note.
+  /// say. If a directory's tokenizer.json is damaged or unsupported, loads the tokenizer.model beside it.
   /// Throws Error(kInputData) if the file is absent, empty, damaged, unsupported or over 64 MiB, has over
-  /// kLargestVocabulary pieces, or is a .model without unk, BOS or EOS, or if `choice` names a missing token;
-  /// Error(kUsage) if a .model is to read special tokens.
+  /// kLargestVocabulary pieces, or is a .model without unk, BOS or EOS, if the end token to use is missing,
+  /// or if a file beside it is damaged; Error(kUsage) if a .model is to read special tokens; Error(kStorage)
+  /// if a read fails.
   explicit Tokenizer(const std::filesystem::path& path, const TokenizerChoice& choice = {});
   /// `model`: bytes of a .model file or of a tokenizer.json. `name`: for messages.
   Tokenizer(std::string model, const std::string& name, const TokenizerChoice& choice = {});
@@ -65,9 +66,9 @@ class Tokenizer {
   /// and TokenizerChoice do not count.
   const std::string& sha256() const { return sha256_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
-  /// The tokens with which every example begins: usually BOS, or none; some tokenizers have several.
+  /// The tokens that begin an example without a chat template: usually BOS, or none; sometimes several.
   const std::vector<int32_t>& begin() const { return begin_; }
-  /// The token that ends every example. Throws Error(kInputData), naming --eos-token, if it is not known.
+  /// The token that ends an example without a chat template. Throws Error(kInputData) if it is not known.
   int32_t eos() const;
   bool has_eos() const { return eos_.has_value(); }
   /// Whether names of special tokens in a text are encoded as these tokens, not as text.
@@ -77,10 +78,9 @@ class Tokenizer {
   /// tokenizers with add_special_tokens=False, but special tokens such as "<s>" in `text` are encoded as text
   /// unless reads_special_tokens(). Returns `before` followed by the ids.
   ///
-  /// For SentencePiece, a text of more than 64 KiB is encoded in parts, because the library takes 240 bytes
-  /// of memory for each byte. The ids stay the same: a part ends before a space that no piece holds together
-  /// with the letter before it. Only for BPE without normalization, or cuts might change ids. Throws
-  /// LongWordError, as for a part over 1 MiB.
+  /// SentencePiece takes 240 bytes of memory for each byte, so most BPE models without normalization encode a
+  /// text of more than 64 KiB in parts. The ids stay the same: a part ends before a space that no piece holds
+  /// together with the letter before it. Throws LongWordError, as for a part over 1 MiB.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before = {}) const;
   /// The ids of one space and `text`; no second space if the model itself adds one. Returns `before` followed
   /// by the ids. Throws the errors of encode().
@@ -90,11 +90,11 @@ class Tokenizer {
   std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
   /// The number of encode()'s tokens that lie within the first `byte` bytes of `text`.
   int64_t tokens_before(std::string_view text, int64_t byte) const;
-  /// The text of `ids`, valid UTF-8, without special tokens; without the space before the first word for some
-  /// tokenizers, such as SentencePiece's. Throws the errors of piece() and Regex::find().
+  /// The text of `ids`, valid UTF-8, without control tokens and special added tokens. Some tokenizers, such
+  /// as SentencePiece's, leave out the space before the first word. Throws the errors of piece().
   std::string decode(const std::vector<int32_t>& ids) const;
   /// The token with `id`; its text may be a part of a letter. Throws Error(kInputData) for an id outside the
-  /// vocabulary.
+  /// vocabulary, and the errors of Regex::find().
   TokenPiece piece(int32_t id) const;
   /// The id of the token with this TokenPiece::name; nullopt if there is none.
   std::optional<int32_t> id_of(std::string_view name) const;

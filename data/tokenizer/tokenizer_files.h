@@ -12,7 +12,7 @@ namespace ripstop {
 
 /// A SentencePiece model.
 inline constexpr const char* kSentencePieceFile = "tokenizer.model";
-/// A tokenizer of the library `tokenizers`. tokenizer_file_name() says which of both files is read.
+/// A tokenizer of the library `tokenizers`. tokenizer_file_name() says which is read if both files exist.
 inline constexpr const char* kTokenizerJsonFile = "tokenizer.json";
 /// Facts about tokenizer.json, among them the end token.
 inline constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
@@ -46,7 +46,7 @@ struct TokenizerFiles {
   /// tokenizer.model or tokenizer.json.
   std::vector<std::pair<std::string, std::string>> carried = {};
   TokenizerChoice choice = {};
-  /// The choice for conversations, if of several data sets of a run the first has no conversations.
+  /// The choice for conversations, if a run has data sets with conversations, but its first has none.
   std::optional<TokenizerChoice> questions = {};
   std::string model_config = {};  ///< bytes of config.json beside tokenizer.json; "" if absent
 
@@ -80,7 +80,8 @@ bool is_tokenizer_file(std::string_view name);
 TokenizerFiles tokenizer_files_of(std::string bytes, const std::filesystem::path& name);
 
 /// Reads the tokenizer at `path`, a file or a directory that has one, and the files beside it that belong
-/// to it. Throws Error(kInputData) without a tokenizer, or if a file is damaged, not plain or too large.
+/// to it. Throws Error(kInputData) without a tokenizer, or if a file is damaged, not plain or too large;
+/// Error(kStorage) if a read fails.
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& path);
 
 /// Whether `path` looks like a name on Hugging Face's hub, such as meta-llama/Llama-2-7b-hf. Directory names

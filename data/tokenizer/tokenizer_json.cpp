@@ -93,7 +93,6 @@ class LargeParts {
   int64_t values_ = 0;
 };
 
-/// Reads all components of a tokenizer.json.
 class Components {
  public:
   Components(const JsonReader& reader, TokenizerJson& result) : reader_(reader), result_(result) {}

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kFewestPieces = 300;       // bytes, control tokens, and some letters
 constexpr int64_t kPiecesWithoutText = 259;  // bytes and control tokens
-/// If at most this many pieces are possible, a refusal names the largest possible size. The trainer finds it
-/// by making all merges, in a second or two.
+/// Up to this bound on pieces, a refusal names the largest possible size. The trainer finds it by making all
+/// merges, in a second or two.
 constexpr int64_t kMostToCount = 32'000;
 
 class LineIterator final : public sentencepiece::SentenceIterator {
@@ -73,7 +73,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
   const std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary_size)},
-      // LLaMA-2's options. Without normalization, decode() returns the encoded text.
+      // LLaMA-2's options. Without normalization, decode() returns the text that was encoded.
       {"byte_fallback", "true"},
       {"split_digits", "true"},
       {"allow_whitespace_only_pieces", "true"},
@@ -127,7 +127,7 @@ std::optional<int64_t> most_pieces(const sentencepiece::util::Status& status) {
               "a smaller --vocab-size (8000 is usual for a language), or more text");
 }
 
-/// Throws Error(kUsage). Usual refusals get our words: the trainer's name source files and its options.
+/// Throws Error(kUsage). Usual refusals get our words, as the trainer names source files and its options.
 [[noreturn]] void refuse(const sentencepiece::util::Status& status, int64_t vocabulary_size) {
   if (const auto most = most_pieces(status)) refuse_large(vocabulary_size, *most);
   const std::string text = in_one_line(status.ToString());

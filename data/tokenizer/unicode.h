@@ -1,4 +1,4 @@
-// Properties of code points, and normal forms, each by the version of Unicode that `tokenizers` uses for it.
+// Properties of code points by ICU's Unicode; normal forms and punctuation by that of `tokenizers`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
