@@ -26,8 +26,8 @@ namespace {
 /// Error follow kError.
 constexpr char kText = 'T', kError = 'E';
 
-/// Writes the result of `work` to `pipe`. Never returns, because destructors of the parent's objects would
-/// remove the parent's files.
+/// Writes the result of `work`, or its error, to `pipe`. Never returns, because destructors of the parent's
+/// objects would remove the parent's files.
 [[noreturn]] void be_child(FunctionRef<std::string()> work, int pipe) {
   std::string message;
   try {
@@ -59,7 +59,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits up to 0.1 s for output and appends it to `output`. Returns false at end of file or on an error.
+  /// Waits up to 0.1 s for output and appends it to `output`. Returns false at its end or if reading fails.
   bool read(std::string& output) const {
     struct pollfd ready {
       read_end_.value(), POLLIN, 0
@@ -107,7 +107,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-/// Starts `words`; its output goes to `pipe`, input and error are /dev/null. Returns the process id, or 0.
+/// Starts a program whose output goes to `pipe`; input and error are /dev/null. Returns its id; 0 on failure.
 pid_t start_program(std::vector<std::string> words, std::vector<std::string> environment, int pipe) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -153,7 +153,7 @@ std::optional<std::string> run_in_child(FunctionRef<std::string()> work, Functio
   while (child.read(message))
     if (stop_requested()) return std::nullopt;
   const int status = child.wait().value();
-  // Ctrl-C reaches the child, too, and may end it before the loop above sees the stop.
+  // The signal that requests the stop may have ended the child, too.
   if (stop_requested()) return std::nullopt;
   if (WIFSIGNALED(status)) {
     throw Error(ExitCode::kResources,

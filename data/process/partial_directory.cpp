@@ -26,7 +26,7 @@ ProcessIdentity owner_of(Io& io, const fs::path& partial) {
   try {
     return parse_process(read_whole_file(io, partial / kOwnerFile, 4096));
   } catch (const Error&) {
-    // The owner has yet to write the file, or was killed before.
+    // The owner has yet to write the file, was killed before, or has disowned the directory.
     return {};
   }
 }
@@ -50,8 +50,8 @@ std::vector<fs::path> partials_of(Io& io, const fs::path& output) {
               "wait until it ends, or name another output");
 }
 
-/// Removes the partial directories of `output` that killed processes left. Throws Error(kUsage) if a running
-/// process makes `output`: only one of two processes could put its directory in place.
+/// Throws Error(kUsage) if a running process makes `output`: only one of two processes could put its
+/// directory in place.
 void remove_leftovers(Io& io, const fs::path& output, const std::function<void(const std::string&)>& note) {
   const auto tell = [&](const std::string& text) {
     if (note) note(text);
@@ -74,8 +74,8 @@ void remove_leftovers(Io& io, const fs::path& output, const std::function<void(c
 
 /// Looks for a process that started to make `output` at the same moment: each of the two may have missed the
 /// other's directory in remove_leftovers(). Throws Error(kUsage) at once if the other directory comes first
-/// by name. Otherwise waits a second for the other process to give way, and throws if it stays: it may have
-/// looked before this directory was made.
+/// by name, else after a second unless the other process gives way: it may have looked before this
+/// directory was made.
 void give_way(Io& io, const fs::path& output, const fs::path& own) {
   constexpr int kLooks = 50;
   for (int look = 1; look <= kLooks; ++look) {
@@ -148,7 +148,7 @@ void PartialDirectory::make(const std::function<void(const std::string&)>& note)
   for (fs::path parent = folder(); !path_exists(io_, parent); parent = folder_of(parent))
     missing.push_back(parent);
   if (!missing.empty()) made_parent_ = missing.back();
-  // If mkdir fails, make_partial_directory() fails with a better message.
+  // If a parent is still missing, make_partial_directory() fails with a better message.
   for (; !missing.empty(); missing.pop_back()) (void)io_.mkdir(missing.back());
   partial_ = make_partial_directory(io_, output_, note);
   content_ = partial_ / kContent;
@@ -181,11 +181,11 @@ void PartialDirectory::rename_to_output() {
   try {
     sync_directory(io_, folder());
   } catch (...) {
-    // Renames back, because the error tells the user that there is no output.
+    // Renames back: after an error there must be no output.
     (void)io_.rename(output_, content_);
     throw;
   }
-  // If the removal fails, the next make_partial_directory() for this output repeats it.
+  // The next make_partial_directory() for this output removes or reports what stays.
   remove_tree(io_, partial_);
   partial_.clear();
 }

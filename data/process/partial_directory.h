@@ -10,8 +10,8 @@
 namespace ripstop {
 
 /// Makes OUTPUT.partial-PID with a file OWNER that names this process, and returns its path. First removes
-/// each OUTPUT.partial-* whose process has ended. Keeps each OUTPUT.partial-* whose process this host cannot
-/// see. Calls note(text) for both kinds. Throws Error(kUsage) if a running process makes `output`,
+/// each OUTPUT.partial-* whose process has ended. Keeps each whose process is unknown or out of this host's
+/// sight. Calls note(text) for both kinds. Throws Error(kUsage) if a running process makes `output`,
 /// Error(kStorage) if the directory cannot be made.
 std::filesystem::path make_partial_directory(Io& io, const std::filesystem::path& output,
                                              const std::function<void(const std::string&)>& note = {});

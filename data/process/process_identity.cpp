@@ -16,8 +16,8 @@
 namespace ripstop {
 namespace {
 
-/// The start time in clock ticks since the boot; "" if no such process runs. Source: proc(5), /proc/pid/stat,
-/// field 22.
+/// The start time in clock ticks since the boot; "" if no such process runs, or /proc hides it. Source:
+/// proc(5), /proc/pid/stat, field 22.
 std::string start_time(const std::string& pid) {
   const std::string line = first_line("/proc/" + pid + "/stat");
   const size_t name_end = line.rfind(')');  // field 2 may contain spaces and brackets

@@ -17,7 +17,7 @@ ProcessIdentity this_process();
 enum class ProcessState {
   kRuns,
   kGone,
-  kElsewhere,  ///< not known: on another machine, in another container, or hidden by /proc
+  kElsewhere,  ///< not known: another machine, boot or container, or hidden by /proc
 };
 /// Returns kElsewhere also if a fact is missing.
 ProcessState state_of(const ProcessIdentity& process);
