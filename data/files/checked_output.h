@@ -36,8 +36,8 @@ class CheckedOutput {
   InputFile input_;
 };
 
-/// Reads the bytes `written` of `file` to the start of `buffer`, which grows if too small. Throws
-/// Error(kStorage) if their hash is not written.hash.
+/// Reads the bytes `written` of `file` to the start of `buffer`, which grows if too small. Throws as
+/// InputFile::read_at(), and Error(kStorage) if their hash is not written.hash.
 void require_hash(const InputFile& file, const WrittenBytes& written, std::vector<char>& buffer);
 
 }  // namespace ripstop

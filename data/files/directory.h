@@ -47,22 +47,22 @@ std::vector<Io::Entry> list_directory(Io& io, const std::filesystem::path& direc
 /// "it is a link to X, which is not there" if `path` is a link to nothing, else "". Throws nothing.
 std::string hint_for_link(const std::filesystem::path& path);
 
-/// The first directory by name, one to three levels below `directory`, that holds a file `name`; empty if
-/// there is none. Skips folders called blobs. Stops after 2,000 entries. Throws nothing.
+/// The first directory by name, one to three levels below `directory`, that holds `name`; empty if none is
+/// found. Skips folders called blobs. Looks at fewer than 2,000 entries. Throws nothing.
 std::filesystem::path find_below(const std::filesystem::path& directory, std::string_view name);
 
-/// Whether the file has a second name, as after `cp -al`: a write through one name shows under both names.
+/// Whether the file has a second name, as after `cp -al`, which shows the same bytes; false if unknown.
 bool has_hard_links(const std::filesystem::path& file);
 
 /// Seconds since the file's last change; negative if its time stamp is in the future; nullopt if unknown.
 std::optional<double> age_of(const std::filesystem::path& file);
 
-/// Whether other machines may read the file system of `path`; true if unknown. If false, readers see a write
-/// without a sync, which may be slow on a busy disk.
+/// Whether `path` may be on a network file system; true if unknown. If false, readers see a write without a
+/// sync, and a sync may be slow on a busy disk.
 bool may_be_shared(const std::filesystem::path& path);
 
-/// Removes `path` with everything below it, but not the targets of links. Returns whether `path` is gone.
-/// Throws nothing.
+/// Removes `path` with everything below it, but not the targets of links. Returns false if something may be
+/// left. Throws nothing.
 bool remove_tree(Io& io, const std::filesystem::path& path);
 
 }  // namespace ripstop

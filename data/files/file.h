@@ -1,5 +1,5 @@
 // InputFile and OutputFile read and write at byte offsets, AppendFile appends to logs. All continue
-// interrupted and short system calls. Each error names the file, the operation and the reason.
+// interrupted and short reads and writes. Each error names the file and the reason.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -41,8 +41,8 @@ class InputFile {
  public:
   /// Opens a user's file, also through a link. Throws Error(`refusal`) on failure, or if it is not regular.
   explicit InputFile(const std::filesystem::path& path, ExitCode refusal = ExitCode::kInputData);
-  /// Opens a file that ripstop wrote. Throws Error(kStorage) on failure, or if it is not regular or a
-  /// link, because ripstop makes no links.
+  /// Opens a file that ripstop wrote. Throws Error(kStorage) on failure, or if it is a link (ripstop makes no
+  /// links) or not regular.
   InputFile(Io& io, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -83,8 +83,8 @@ class OutputFile {
 
   const std::filesystem::path& path() const { return path_; }
   void write_at(int64_t offset, const void* data, int64_t bytes);
-  /// Starts the transfer of these bytes to the device. Otherwise the system would start only after hundreds
-  /// of megabytes, for which sync() would then have to wait.
+  /// Starts the transfer of these bytes to the device. Otherwise the system may start only after hundreds of
+  /// megabytes, for which sync() would then have to wait.
   void start_writing(int64_t offset, int64_t bytes) {
     file_.io().start_writing(file_.value(), offset, bytes);
   }
@@ -95,7 +95,7 @@ class OutputFile {
   void flush();
   /// Flushes, then waits until the bytes survive a power loss.
   void sync();
-  /// Flushes, then closes the file. NFS reports a full disk only here.
+  /// Flushes, then closes the file. NFS may report a full disk here.
   void close();
 
  private:

@@ -1,4 +1,4 @@
-// XXH3 finds damage and duplicates, SHA-256 identifies a tokenizer, CRC-32 checks files in ZIP archives.
+// XXH3 finds damage and duplicates, SHA-256 identifies files and texts, CRC-32 checks files in ZIP archives.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -19,7 +19,7 @@ const char* hint_of(int error) {
 }
 
 Io::Status status_of(const struct stat& facts) {
-  constexpr int64_t kUnit = 512;  // unit of st_blocks, on every file system
+  constexpr int64_t kUnit = 512;  // unit of st_blocks on Linux
   return {S_ISREG(facts.st_mode), S_ISDIR(facts.st_mode), static_cast<int64_t>(facts.st_size),
           static_cast<int64_t>(facts.st_blocks) * kUnit};
 }

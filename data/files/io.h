@@ -29,7 +29,7 @@ class Io {
     bool is_file = false;  ///< a regular file
     bool is_directory = false;
     int64_t bytes = 0;
-    /// Bytes on the disk: fewer than `bytes` if the file has holes; 0 if unknown.
+    /// Bytes on the disk, without holes; 0 if unknown.
     int64_t allocated_bytes = 0;
   };
 
@@ -69,7 +69,7 @@ class Io {
   virtual int list(const std::filesystem::path& directory, std::vector<Entry>& entries);
   /// Does not follow a link: for a link, is_file and is_directory are false.
   virtual int status(const std::filesystem::path& path, Status& status);
-  /// Bytes that this user may still write to the file system, from statvfs(3).
+  /// Free bytes of the file system for users without privileges, from statvfs(3).
   virtual int free_bytes(const std::filesystem::path& path, int64_t& bytes);
 };
 

@@ -32,8 +32,8 @@ void create_file(Io& io, const std::filesystem::path& path, std::string_view byt
 
 /// Makes or replaces a file: lets `write` fill PATH.partial, syncs it, renames it to `path` and syncs the
 /// directory. A reader finds the old or the new file, never a part, even after a power loss. Only one process
-/// at a time may call it for a `path`. Throws Error(kStorage); then the old file stays unless the rename has
-/// already happened.
+/// at a time may call it for a `path`. Throws Error(kStorage), or as `write`; then the old file stays unless
+/// the rename has already happened.
 void replace_file(Io& io, const std::filesystem::path& path, FunctionRef<void(OutputFile&)> write);
 
 /// Same as replace_file(), with these bytes.
