@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kBatchExamples = 512;
 constexpr int64_t kBatchBytes = 1 << 20;
 // submit() waits while the texts of all batches exceed both this size and two full batches for each thread.
-// The ids of a text take up to four times as many bytes as the text.
+// The ids of a text may take four times as many bytes as the text.
 constexpr int64_t kMostBytes = int64_t{16} << 20;
 
 }  // namespace

@@ -22,10 +22,10 @@ struct EncodedExample {
   std::string name_in_answer;    ///< likewise in an answer: a summary or a turn of the assistant
 };
 
-/// Calls encode(example) on up to `threads` other threads, and take(example) on the caller's thread, in the
-/// order of add(). Holds at most one batch of examples for each thread, and the batch that is being filled.
-/// add() and finish() throw what `encode` and `take` throw; after that, call neither. The destructor drops
-/// examples that were not taken.
+/// Calls encode(example) on up to `threads` other threads (on the caller's if none can be started), and
+/// take(example) on the caller's thread, in the order of add(). Holds at most `threads` + 1 batches. add()
+/// and finish() throw what `encode` and `take` throw; after that, call neither. The destructor drops examples
+/// that were not taken.
 class EncodePool {
  public:
   EncodePool(int64_t threads, std::function<void(EncodedExample&)> encode,

@@ -39,7 +39,7 @@ struct Fault {
 constexpr Fault kEmptyDocument{Skip::kEmpty, "the document is empty or null"};
 constexpr Fault kNoAnswer{Skip::kNoAnswer, "no turn of the assistant counts that has a text"};
 
-/// The place of an example: "FILE:LINE", or "FILE" if the whole file is one example.
+/// The place of an example: "FILE:LINE", "FILE" if it has no line number, or its id if it has no file.
 std::string place_of(const CorpusExample& example) {
   const std::string& file = example.file.empty() ? example.id : example.file;
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
@@ -65,7 +65,7 @@ void for_texts(const CorpusExample& example, Body body) {
   body(example.summary, true);
 }
 
-/// The fault of this example alone; nullopt if there is none. Does not look for duplicates.
+/// The fault that the example shows before it is encoded; nullopt if there is none.
 std::optional<Fault> fault_of(const CorpusExample& example, ExampleKind kind) {
   if (example.invalid_utf8) return Fault{Skip::kInvalidUtf8, "not valid UTF-8"};
   bool has_nul = example.id.find('\0') != std::string::npos;
@@ -114,7 +114,7 @@ class Preparation {
     if (report_.source.kind == SourceKind::kMessages) return ExampleKind::kConversation;
     return report_.source.kind == SourceKind::kText ? ExampleKind::kText : ExampleKind::kSummary;
   }
-  /// Whether an input is compressed. The progress then counts compressed bytes.
+  /// Whether an input is compressed, by its name.
   bool is_packed() const {
     return std::ranges::any_of(report_.source.inputs, [](const std::filesystem::path& path) {
       return path.extension() == ".gz" || path.extension() == ".tgz";
@@ -231,7 +231,7 @@ void Preparation::take(EncodedExample& encoded) {
   SplitState& split = splits_[static_cast<size_t>(source.split)];
   const auto tokens = static_cast<int64_t>(encoded.tokens.tokens.size());
   const int64_t targets = encoded.tokens.targets();
-  // Scoring needs the texts of validation and test. The texts of train would double the data set's size.
+  // Scoring needs the texts of validation and test. The texts of train would only enlarge the data set.
   if (source.split == Split::kTrain) {
     split.writer->add(encoded.tokens);
   } else {

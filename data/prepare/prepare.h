@@ -29,10 +29,10 @@ struct PrepareOptions {
   std::string prompt_template;  ///< empty: kDefaultTemplate, with a chat template kDefaultChatPrompt
   std::string chat_template;    ///< name of a chat template, or "auto" for the tokenizer's own; "": none
   std::string chat_date;        ///< the date that the chat template writes; empty: kDefaultChatDate
-  bool strict = false;          ///< if an example cannot be used, throws instead of skipping it
+  bool strict = false;          ///< throws instead of skipping an example
   int64_t threads = 1;
   // Called on the thread that called prepare():
-  std::function<void(const PrepareProgress&)> progress;  ///< every 256 examples and at the end
+  std::function<void(const PrepareProgress&)> progress;  ///< every 256 examples and after each reading
   std::function<void(const std::string&)> note;          ///< takes each note for the user
   /// Called for every example, and ten times a second while a tokenizer is trained. Once it returns true,
   /// prepare() cleans up and throws PrepareStopped.
@@ -49,14 +49,14 @@ struct LengthStatistics {
 
 /// Why an example is skipped.
 enum class Skip {
-  kEmpty,        ///< document or summary is empty or only white space
+  kEmpty,        ///< document or summary has only white space, or the example fewer than 2 tokens
   kDuplicate,    ///< same texts as an earlier example of any split
   kInvalidUtf8,  ///< not valid UTF-8
   kNul,          ///< contains a NUL byte
   kLongWord,     ///< LongWordError of the tokenizer
   kNotText,      ///< a conversation with tools or parts other than text
   kNoAnswer,     ///< a conversation without an answer that counts
-  kRefused       ///< the chat template refuses the turns
+  kRefused       ///< ConversationError of the chat template
 };
 template <>
 inline constexpr std::array<std::string_view, 8> kWords<Skip> = {
@@ -94,12 +94,12 @@ struct PrepareReport {
 /// Makes `options.output` with the tokenizer's files, train.h5, validation.h5, test.h5 and prepare.json.
 ///
 /// Writes and syncs the files in a PartialDirectory, which is renamed at the end and removed on any failure.
-/// Memory is bounded, except for 16 to 32 bytes an example. The files depend neither on the number of threads
-/// nor on the path of the output. Main thread only, because of HDF5 and the child process that trains the
-/// tokenizer.
+/// Memory is bounded, except for the list of inputs and a few dozen bytes an example. The files depend
+/// neither on the number of threads nor on the path of the output. Main thread only, because of HDF5 and the
+/// child process that trains the tokenizer.
 ///
-/// Throws Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if
-/// writing fails, the errors of run_in_child(), and PrepareStopped if a stop was requested.
+/// Throws Error(kUsage) for options that cannot work, Error(kInputData) for bad input, Error(kStorage) if a
+/// file cannot be read or written, the errors of run_in_child(), and PrepareStopped.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace ripstop
