@@ -1,8 +1,8 @@
 // HDF5 files as containers of named 1-D arrays at known byte offsets, of strings and of attributes.
 //
-// libhdf5 makes only the skeleton of a file. The caller accesses the arrays with pwrite and pread, so it can
-// hash and sync every byte, and a write error cannot leave libhdf5 in a bad state. Only the main thread calls
-// libhdf5, whose parallel builds are not thread-safe.
+// libhdf5 makes all of a file except the content of the arrays. The caller uses pwrite and pread for them, so
+// it can hash and sync them, and their write errors cannot leave libhdf5 in a bad state. Only the main thread
+// calls libhdf5, whose parallel builds are not thread-safe.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -44,9 +44,9 @@ struct Hdf5Array {
 using Hdf5Value = std::variant<int64_t, std::string>;
 using Hdf5Attributes = std::vector<std::pair<std::string, Hdf5Value>>;
 
-/// Creates a file, which must not exist yet. The same calls give the same bytes. An array of 4 KiB or more
-/// begins at a multiple of 4 KiB. Syncs nothing. Main thread only. Throws Error(kStorage). Without close(),
-/// the destructor abandons the file, and the caller must remove it.
+/// Creates a file, which must not exist yet. Equal calls give equal bytes around the arrays. Arrays of 4 KiB
+/// or more begin at a multiple of 4 KiB. Syncs nothing. Main thread only. Throws Error(kStorage). Without
+/// close(), the destructor abandons the file, and the caller must remove it.
 class Hdf5Writer {
  public:
   explicit Hdf5Writer(const std::filesystem::path& path);
@@ -95,9 +95,9 @@ class Hdf5File {
 
   /// has_attribute(), integer() and text() read attributes of the root group.
   bool has_attribute(const std::string& name) const;
-  /// Throws if the attribute is missing or of another type.
+  /// Throws if the attribute is missing or not one integer.
   int64_t integer(const std::string& name) const;
-  /// Throws as integer() does.
+  /// Throws if the attribute is missing or not one text of fixed length.
   std::string text(const std::string& name) const;
 
   bool has_strings(const std::string& name) const;

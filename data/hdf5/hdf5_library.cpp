@@ -7,7 +7,7 @@
 namespace ripstop {
 
 TypeHandle disk_type(Hdf5Type type) {
-  // bfloat16 begins as a float32; the code below keeps its upper half.
+  // bfloat16 begins as a float32, which the code below shrinks.
   const std::array<hid_t, kWords<Hdf5Type>.size()> predefined = {
       H5T_STD_U8LE,  H5T_STD_U16LE,  H5T_STD_I32LE,  H5T_STD_I64LE,
       H5T_STD_U64LE, H5T_IEEE_F32LE, H5T_IEEE_F32LE, H5T_IEEE_F64LE};

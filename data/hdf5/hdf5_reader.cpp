@@ -75,8 +75,7 @@ class HeapCollection {
 // An element of an array of strings: length (4 bytes), address of the heap collection (8), index in it (4).
 constexpr int64_t kStringBytes = 16;
 
-/// Callback of H5Literate for each link. It must not throw an exception through the C library, so it only
-/// collects the links.
+/// Callback for each link of a group. Only collects: no exception may pass through the C library.
 herr_t collect_links(hid_t, const char* name, const H5L_info_t* info, void* out) {
   static_cast<std::vector<std::pair<std::string, H5L_type_t>>*>(out)->emplace_back(name, info->type);
   return 0;

@@ -18,7 +18,7 @@ struct Hdf5Writer::State {
     if (result < 0) fail(ExitCode::kStorage, "{}: HDF5 cannot {}: {}", path.string(), doing, library_error());
     return result;
   }
-  /// Creates the dataset `name` and the groups in its name. No time stamps: equal calls give equal bytes.
+  /// Creates the dataset `name` and the groups in its name, without time stamps.
   DatasetHandle create(const std::string& name, hid_t type, int64_t count, bool allocate) {
     const hsize_t extent = static_cast<hsize_t>(count);
     SpaceHandle space(need(H5Screate_simple(1, &extent, nullptr), "make a data space"));
