@@ -72,7 +72,6 @@ class StepPlanner {
   StepPlanner(std::span<const SequenceReader> readers, const BatchLoaderOptions& options,
               const DataCursor& start);
 
-  /// Number of sequences in an epoch, by the current plans.
   int64_t sequences_per_epoch() const {
     return std::transform_reduce(plans_.begin(), plans_.end(), int64_t{0}, std::plus<>(),
                                  [](const PackPlan& plan) { return plan.sequences(); });
@@ -94,7 +93,7 @@ class StepPlanner {
   std::span<const SequenceReader> readers_;
   const BatchLoaderOptions options_;
   std::vector<int64_t> chances_;  ///< chance of each set, if there are several with weights
-  std::vector<PackPlan> plans_;   ///< a plan takes about 24 bytes an example, so each set has only one
+  std::vector<PackPlan> plans_;   ///< a plan takes up to 24 bytes an item, so each set has only one
   std::vector<SetCursor> set_at_;
   std::vector<int32_t> order_;  ///< the set of each sequence in an epoch of several sets without weights
   DataCursor at_;               ///< cursor without the positions in the sets
@@ -324,7 +323,7 @@ std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const Batch
 struct BatchLoader::State {
   BatchLoaderOptions options;
   std::vector<SequenceReader> readers;
-  StepPlanner planner;  // used only by the reading thread
+  StepPlanner planner;  // used by the reading thread
   int64_t sequences_per_epoch;
   ReadAheadQueue queue;
 

@@ -27,13 +27,13 @@ struct BatchLoaderOptions {
   bool pack = true;
   LossOn loss_on = LossOn::kAuto;
   uint64_t shuffle_seed = 0;
-  bool shuffle = true;  ///< false: keeps the order of the data set
+  bool shuffle = true;  ///< false: packs in the order of the data set
   int64_t open_sequences = PackPlanOptions{}.open_sequences;
   int64_t global_batch_sequences = 0;  ///< sequences in a step, over all data ranks
   int64_t micro_batch_sequences = 1;
   int64_t data_rank = 0;  ///< index among the ranks that read different sequences
   int64_t data_ranks = 1;
-  int64_t epochs = 0;  ///< epochs after which the run ends; 0, or with data.weights: never
+  int64_t epochs = 0;  ///< epochs after which the run ends; 0, or for several sets with weights: never
   /// data.weights, scaled to the sum 1: each set's chance to be drawn for a sequence. Empty: no weights.
   std::vector<double> shares = {};
 };
@@ -74,8 +74,8 @@ std::map<DocumentSizes, int64_t> coming_documents(DataSets datasets, const Batch
 /// Divides the sequences, epoch after epoch, among the data ranks.
 ///
 /// A sequence has examples of one data set. Without data.weights, an epoch has all sequences of all sets, in
-/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With data.weights, a random
-/// number keyed by (seed, i) draws the set whose next sequence is sequence i; each set has its own epochs.
+/// an order of the sets keyed by (seed, epoch); without `shuffle`, set after set. With data.weights, sequence
+/// i of the run is the next of a set that a number keyed by (seed, i) draws, and each set has its own epochs.
 ///
 /// A step takes the next G = global_batch_sequences sequences for any number of ranks, and may cross the end
 /// of an epoch. Sequence j of a step goes to data rank j mod data_ranks. Each data rank fills its batches in

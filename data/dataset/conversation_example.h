@@ -7,8 +7,8 @@
 
 namespace ripstop {
 
-/// An example with one span for each turn of the assistant; `encoded` must have such a turn. The text of the
-/// user's latest turn since the previous span may be cut.
+/// An example with one span for each turn of the assistant that has tokens; there must be one. The text of
+/// the user's latest turn since the previous span may be cut.
 TokenExample conversation_example(EncodedConversation encoded);
 
 /// The example of a prompt and its completion: Tokenizer::begin, both encoded as one text, Tokenizer::eos.

@@ -18,16 +18,16 @@ std::filesystem::path dataset_tokenizer(const std::filesystem::path& directory);
 
 /// Throws Error(kInputData) unless `dataset` was made with `tokenizer`: compares SHA-256, vocabulary size,
 /// number of begin tokens, end token, chat template with date, and whether special tokens in texts are read.
-/// Call it wherever a data set and its tokenizer are open: nothing else notices wrong ids.
+/// Call it wherever a data set and its tokenizer are opened: without it, wrong ids may pass unnoticed.
 void require_dataset_tokenizer(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
-/// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer and as
-/// many begin tokens. Kinds, prompts, end tokens and the reading of special tokens may differ.
+/// Throws Error(kInputData) if a run cannot have both data sets: they must have the same tokenizer and number
+/// of begin tokens. Kinds, prompts, end tokens and the reading of special tokens may differ.
 void require_same_tokens(const TokenDataset& first, const TokenDataset& other);
 
 /// Same as TokenDataset::text(), but throws Error(kInputData) if a summary does not encode to the targets of
-/// its example, or a conversation has no answer that counts. The last such answer is its `summary`, the turns
-/// before that are its `document`. `tokenizer` must be the tokenizer of `dataset`.
+/// its example, or a conversation has no answer that counts. The last such answer becomes `summary`, the
+/// turns before it `document`. `tokenizer` must be the tokenizer of `dataset`.
 std::vector<ExampleText> checked_text(const TokenDataset& dataset, const Tokenizer& tokenizer, int64_t first,
                                       int64_t count);
 

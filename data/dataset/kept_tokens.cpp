@@ -18,7 +18,7 @@ struct LastTurns {
   int64_t count() const { return head + end - begin; }
 };
 
-/// Drops the oldest turns behind the head, each time up to a turn of the user, until all up to `end` fits.
+/// Drops the oldest turns behind the head, up to a turn of the user each time, while the rest is too long.
 LastTurns last_turns(const TokenDataset& dataset, int64_t example, int64_t end, int64_t longest) {
   const auto spans = dataset.spans(example);
   const int64_t head = dataset.head(example);

@@ -21,7 +21,7 @@ struct TokenRange {
 /// Parts of an example that stay, ascending; some may be empty. Indices count from the example's first token.
 struct KeptTokens {
   std::array<TokenRange, 3> parts;
-  bool has_targets = true;  ///< false: no answer of the conversation fits, so no token is a target
+  bool has_targets = true;  ///< false: the answer to be kept does not fit; no token is a target
   int64_t cut_text = 0;     ///< tokens that the document or a kept turn of the user lost
   int64_t cut_summary = 0;  ///< tokens that a pair lost outside its document
 
@@ -71,7 +71,7 @@ std::vector<int32_t> read_kept(const TokenDataset& dataset, int64_t example, con
 /// The gaps before, between and behind the parts, ascending.
 std::vector<CutPlace> cut_places(const TokenDataset& dataset, int64_t example, const KeptTokens& kept);
 
-/// The number of kept tokens before the example's token `place`, which is its index if it is kept.
+/// The number of kept tokens before the example's token `place`; its index among them if it is kept.
 int64_t kept_place(const KeptTokens& kept, int64_t place);
 
 }  // namespace ripstop

@@ -20,7 +20,7 @@ uint64_t mix(uint64_t z) {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-/// Maps the random number `random` to [0, bound), with a bias of bound / 2^64.
+/// Maps the random number `random` to [0, bound), with a bias of at most bound / 2^64.
 uint64_t below(uint64_t bound, uint64_t random) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>((Wide{random} * bound) >> 64);

@@ -11,7 +11,7 @@ struct PackPlanOptions {
   uint64_t shuffle_seed = 0;
   int64_t epoch = 0;
   bool pack = true;     ///< false: every item gets a sequence of its own
-  bool shuffle = true;  ///< false: keeps the order of the data set
+  bool shuffle = true;  ///< false: packs in the order of the data set
   /// Maximum number of sequences open for later items. With 1, a sequence holds only consecutive items.
   int64_t open_sequences = 256;
 };

@@ -23,7 +23,7 @@ struct TemplateParts {
 };
 
 /// Cuts `prompt_template` at {document}. Throws Error(kUsage) if {document} is missing or occurs twice, or,
-/// without a chat template around the prompt (`in_chat`), if the text after it is empty or ends in a space.
+/// unless a chat template is around the prompt (`in_chat`), if the text after it is empty or ends in a space.
 TemplateParts parse_template(const std::string& prompt_template, bool in_chat = false);
 
 /// Replaces "\n" and "\t" in `typed`, two characters each, by a line feed and a tab.
@@ -59,9 +59,9 @@ class PromptTemplate {
   /// the ids of the user's turn and the generation prompt. A token that spans the end of the document and the
   /// start of the separator counts as separator.
   EncodedPrompt encode(std::string_view document) const;
-  /// The prompt of a conversation that ends with a turn of the user (read_question). A prompt of more than
-  /// `longest` tokens loses its oldest turns behind a system message, so that a turn of the user comes first.
-  /// The text of the last turn counts as document. Needs a chat template, unless question.is_joined. Throws
+  /// The prompt of a conversation that ends with a turn of the user (read_question). Above `longest` tokens,
+  /// drops the oldest turns behind a system message, so that a turn of the user comes first. The text of the
+  /// last turn counts as document. If question.is_joined, drops nothing; else needs a chat template. Throws
   /// ConversationError if the template refuses the roles.
   EncodedPrompt encode_question(const ReadConversation& question, int64_t longest) const;
   /// The prompt of `document`, then `summary` (Tokenizer::encode_continuation), then Tokenizer::eos; with a

@@ -18,7 +18,7 @@ struct ItemTokens {
   std::vector<TokenRange> targets;  ///< indices in `token` of the targets, ascending
 };
 
-/// Sizes of the documents of a batch. Padding is divided into documents, which count, too.
+/// Sizes of the documents of a sequence or batch. Padding is divided into documents, which count, too.
 struct DocumentSizes {
   int64_t count = 0;
   int64_t longest = 0;  ///< rows of the longest document
@@ -39,7 +39,7 @@ class SequenceReader {
   /// [examples] rows of each example after cutting, the input of a PackPlan.
   std::span<const int64_t> rows() const { return rows_; }
   LossOn loss_on() const { return loss_on_; }
-  /// Number of examples that lose tokens of the document but not of the summary, or of a kept user's turn.
+  /// Number of examples with KeptTokens::cut_text and without cut_summary.
   int64_t cut_documents() const { return cut_documents_; }
   /// Number of examples that lose tokens of the summary.
   int64_t cut_summaries() const { return cut_summaries_; }

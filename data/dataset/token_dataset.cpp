@@ -82,7 +82,7 @@ void check_against_prepare_json(const InputFile& file) {
   const JsonReader reader(beside.string(), ExitCode::kInputData);
   const JsonReader::Json json = reader.parse(read_plain_file(beside, 64 << 20, ExitCode::kInputData));
   const std::string file_name = file.path().filename().string();
-  // No error: a file that was copied beside another prepare.json has no entry there.
+  // A file that was copied beside another prepare.json may have no entry there.
   if (!json.contains("files") || !json["files"].contains(file_name)) return;
   const JsonReader::Json& entry = json["files"][file_name];
   const int64_t bytes = reader.integer(entry, "bytes", 0, INT64_MAX);
@@ -112,7 +112,7 @@ TokenDataset::TokenDataset(const std::filesystem::path& path) : path_(path) {
       found != content_hash_)
     fail(ExitCode::kInputData, "{}: content hash {} differs from the {} it states: the file is damaged",
          path_.string(), found, content_hash_);
-  // Only text() needs libhdf5 from now on.
+  // Only text() needs `hdf5` from now on.
   if (header_.with_text) hdf5_.emplace(std::move(hdf5));
 }
 

@@ -37,7 +37,7 @@ inline constexpr std::array<std::string_view, 3> kWords<ExampleKind> = {"summary
 ///
 /// A pair has one span: the summary as targets, the document to cut. Running text has one span, with nothing
 /// to cut. A conversation has a span for each turn of the assistant, with the text of the user's turn before
-/// it to cut; a turn that does not count has an empty span at its end.
+/// it to cut; in a turn that does not count, both ends of the targets are at the turn's end.
 struct TargetSpan {
   int32_t target_begin = 0, target_end = 0;
   int32_t cut_begin = 0, cut_end = 0;  ///< cut_end <= target_begin; tokens at the end are cut first
@@ -58,8 +58,8 @@ struct TokenDatasetHeader {
   bool reads_special_tokens = false;  ///< Tokenizer::reads_special_tokens
   std::string prompt_template;        ///< such as "{document}\n\nTL;DR:"
   std::string separator;              ///< part of the template after {document}
-  std::string chat_template;          ///< name of the template of conversations; "" for none
-  std::string chat_date;              ///< the date that `chat_template` writes; "" for none
+  std::string chat_template;          ///< name of the chat template of prompts; "" for none
+  std::string chat_date;              ///< TokenizerChoice::chat_date
   std::string why_only_last;  ///< why only last turns of the assistant have right targets; "" if all have
   bool with_text = false;     ///< the file has /text
   /// Whether the file has texts with which generated texts can be compared.
@@ -94,7 +94,7 @@ std::string content_hash(const TokenDatasetHeader& header, std::span<const std::
 /// The constructor reads the index into memory (24 bytes an example; for a conversation 16, 8 a turn, and 16
 /// more a turn of the assistant) and checks version, types, offsets, content hash. Before that, it compares
 /// hash_outside() with prepare.json beside the file, if there is one: libhdf5 may crash on a damaged file.
-/// Only the main thread may make or destroy it or call text(), because of libhdf5.
+/// Only the main thread may make or destroy it or call text() (Hdf5File).
 class TokenDataset {
  public:
   explicit TokenDataset(const std::filesystem::path& path);

@@ -233,7 +233,6 @@ std::string TokenDatasetWriter::finish() {
   std::vector<std::string> hashes;
   for (const StreamHash& hash : s.hashes) hashes.push_back(hash.hex());
   const std::string content = content_hash(s.header, hashes, text);
-  // libhdf5 makes the file; then pwrite fills the arrays from the spool files.
   const std::vector<Hdf5Array> arrays = s.write_skeleton(content, text);
   OutputFile out(s.path, OutputFile::Mode::kExisting);
   for (size_t i = 0; i < arrays.size(); ++i) {
