@@ -57,7 +57,7 @@ bool BeamSearch::accept(std::span<const LogitRow> next) {
 }
 
 // The num_beams * (1 + end tokens) best continuations. Each beam has at most one continuation for each end
-// token, so at least num_beams continuations go on.
+// token, so num_beams continuations go on, unless bans leave too few.
 std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(std::span<const LogitRow> next) const {
   const int64_t count = (1 + std::ssize(options_.end_tokens)) * options_.settings.num_beams;
   std::vector<Candidate> all;

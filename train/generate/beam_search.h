@@ -12,8 +12,8 @@ namespace ripstop {
 /// ends (by an end token or max_new_tokens) becomes a text with the score (sum of log probabilities) /
 /// length^length_penalty; the best num_beams texts are kept. The best num_beams continuations that do not end
 /// are the next beams. A length counts the new tokens and the end token. settings.early_stopping decides when
-/// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the lower
-/// id. The result equals transformers' generate() for the same logits.
+/// the search ends. Log probabilities and scores are float32; ties go to the lower beam, then to the larger
+/// logit, then to the lower id. The result equals transformers' generate() for the same logits.
 ///
 /// The beams share a slot of the key-value cache. All beams read the places of the prompt. New token j of
 /// beam b has its own place, prompt + j * num_beams + b, so a beam that continues another beam copies a list

@@ -136,7 +136,7 @@ bool holds_something(const fs::path& path) {
 // Gives the file `from` the name `to`; the old name may stay. Returns false if `to` holds something and
 // `replace` is false. Throws Error(kStorage).
 bool put_in_place(const fs::path& from, const fs::path& to, bool replace) {
-  // A hard link fails if `to` exists, in one step. Not all file systems have hard links.
+  // link() looks for `to` and makes it in one step, but not all file systems have hard links.
   if (!replace && ::link(from.c_str(), to.c_str()) == 0) return true;
   if (!replace && holds_something(to)) return false;
   rename_path(posix_io(), from, to);
@@ -254,7 +254,7 @@ void SummaryFile::append(const std::string& line) {
 void SummaryFile::finish() {
   file_->sync();
   file_->close();
-  // The summaries took hours, so from here on no error removes them.
+  // The summaries may have taken hours, so from here on no error removes them.
   file_.reset();
   disown_partial_directory(posix_io(), partial_);
   fs::path got = path_;

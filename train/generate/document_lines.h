@@ -22,7 +22,7 @@ struct DocumentLine {
 /// Settings to read lines as questions, for a model that was trained on conversations.
 struct Questions {
   const ChatTemplate* chat = nullptr;  ///< borrowed; null: a question is a text `prompt`, not turns
-  bool takes_documents = true;         ///< whether a `document` is a question, too: a turn of the user
+  bool takes_documents = true;         ///< whether a `document` is a question, too
 };
 
 /// The next object of `lines`; nullopt at the end. Skips blank lines. A line must be a JSON object with a
@@ -51,8 +51,8 @@ void check_summary_file(const std::filesystem::path& path, bool replace);
 /// The constructor, append() and finish() throw Error(kStorage).
 class SummaryFile {
  public:
-  /// Throws Error(kUsage) if another process on this host is writing `path`. Calls `note` for each directory
-  /// that killed processes left.
+  /// Throws Error(kUsage) if another process on this host is writing `path`. Calls `note` as
+  /// make_partial_directory() does.
   SummaryFile(const std::filesystem::path& path, bool replace,
               const std::function<void(const std::string&)>& note = {});
   ~SummaryFile();

@@ -76,8 +76,7 @@ class ChosenText : public SingleText {
   }
 };
 
-// Generates sequences in a fixed number of slots. The next prompt takes a slot as soon as the slot's sequence
-// ends, so no sequence waits for a longer one. `Append` returns a Text::Next for each item.
+// `Append` returns a Text::Next for each item.
 template <class Text, class Append>
 class GenerationLoop {
  public:

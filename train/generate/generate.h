@@ -59,7 +59,7 @@ struct GenerateOptions {
   int64_t ids = 0;                       ///< only ids below this number are generated
   std::vector<int32_t> end_tokens = {};  ///< the ids that end a sequence, ascending
   std::vector<int32_t> never = {};       ///< ids below `ids` not to be generated; append.best ignores this
-  GenerationSettings settings;           ///< max_new_tokens and min_new_tokens count the end token
+  GenerationSettings settings;           ///< max_new_tokens counts the end token, min_new_tokens does not
   bool needs_logits = false;             ///< append.logits is called, even if settings.takes_the_best()
 
   bool ends(int32_t token) const { return std::ranges::binary_search(end_tokens, token); }
@@ -72,10 +72,10 @@ struct GenerateOptions {
 /// append.logits. A sequence ends early if every id is banned.
 ///
 /// A sequence keeps its slot until it ends; then the next prompt takes the slot while the other sequences go
-/// on. `next_prompt` is called when a slot becomes free, so memory does not grow with the number of prompts.
-/// The calls depend only on prompts and continuations, so ranks with slices of one model make the same calls
-/// in the same order. A continuation does not depend on `slots` if the model computes each item independently
-/// of the others. Sorting prompts by length would save nothing, because a call has no padding.
+/// on. `next_prompt` is called one prompt ahead, so memory does not grow with the number of prompts. Options,
+/// prompts and continuations alone decide the calls, so ranks with slices of one model make the same calls in
+/// the same order. A continuation does not depend on `slots` if the model computes each item independently of
+/// the others.
 ///
 /// Throws Error(kBug) for wrong options, and if a prompt is empty or exceeds `context` with its new tokens.
 /// Source: continuous batching as in Orca, OSDI 2022, section 3.

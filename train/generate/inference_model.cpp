@@ -14,7 +14,6 @@ int64_t row_step(const InferenceOptions& options) {
   return std::min(InferenceModel::kRowStep, options.context);
 }
 
-// No sharding over the fsdp axis, because gathering weights for each token would cost more than the token.
 ShardingOptions sharding(const InferenceOptions& options) {
   return {.compute = options.compute,
           .reduce = DType::kFloat32,
@@ -184,7 +183,7 @@ void InferenceModel::run_prompts(std::span<const SlotTokens> items, int64_t ids)
     slot_.host.insert(slot_.host.end(), tokens.size(), static_cast<int32_t>(slot));
     longest = std::max(longest, std::ssize(tokens));
   };
-  // The prompts are documents of one packed sequence, so that one call computes them without padding.
+  // The prompts are documents of one packed sequence, so that none is padded to the length of the longest.
   for (const SlotTokens& item : items) {
     add(item.tokens, item.slot);
     row_of_item_.push_back(last_row_.host.size());

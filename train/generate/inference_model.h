@@ -64,10 +64,10 @@ class InferenceModel {
   Arena& arena() { return arena_; }
   const InferenceOptions& options() const { return options_; }
 
-  /// The calls of AppendTokens. best() chooses among the ids below `ids`; logits() requires
-  /// InferenceOptions::all_logits. A step, a call with one token for each item, computes all rows: it must
-  /// have an item for every sequence that goes on. Prompts have multiples of kRowStep rows. So few shapes
-  /// occur, and the tokens of a sequence do not depend on the other sequences.
+  /// The calls of AppendTokens. With InferenceOptions::all_logits only logits() may be called, else only
+  /// best(), which chooses among the ids below `ids`. A step, a call with one token for each item, computes
+  /// all rows: it must have an item for every sequence that goes on. Prompts have multiples of kRowStep rows.
+  /// So few shapes occur, and other sequences change the results of a sequence only by rounding, if at all.
   ///
   /// logits() copies 4 * rows * V bytes from a GPU to the host: 16 MB a step for 32 summaries with 4 beams
   /// and 32,000 ids, less than a hundredth of the weights that a step of a 1.1B model reads. The best few
@@ -84,7 +84,7 @@ class InferenceModel {
   /// Calls with prompts compute a multiple of this number of rows, or of the context if that is smaller.
   static constexpr int64_t kRowStep = 64;
 
-  /// One int32 for each row or item of a call (tokens, positions, slots), on the host and on the device.
+  /// int32 numbers for a call, such as tokens and positions, on the host and on the device.
   struct Input {
     Buffer device;
     std::vector<int32_t> host = {};
@@ -123,7 +123,7 @@ class InferenceModel {
   std::vector<float> host_logits_, host_statistics_, host_joined_;
   /// The logits of all slices side by side on a CPU; a GPU uses host_joined_, outside the ledger.
   Buffer joined_logits_;
-  Buffer drawing_;  ///< used on kMeta only, to count the memory that draw_token allocates
+  Buffer drawing_;  ///< takes no memory: counts that which draw_token() allocates
   std::vector<LogitRow> logit_rows_;
   Arena arena_;
 };

@@ -14,17 +14,17 @@
 namespace ripstop {
 
 /// Reads the prompt of `example`: the tokens before its last target span. A prompt of a conversation that is
-/// longer than `longest` tokens loses its oldest turns (keep_prompt). Any thread may call. Throws
-/// Error(kInputData) if the file is damaged.
+/// longer than `longest` tokens loses its oldest turns (keep_prompt). Any thread may call. Throws the errors
+/// of TokenDataset::read_tokens.
 EncodedPrompt stored_prompt(const TokenDataset& dataset, int64_t example, int64_t longest);
 
 /// Removes tokens from the end of the document, [begin_tokens, separator_begin), until the prompt has at most
-/// `longest` tokens. The prompt's begin tokens and separator stay; of a conversation, only the end must stay.
-/// Returns the number of removed tokens. Throws Error(kUsage) if the tokens that must stay exceed `longest`.
+/// `longest` tokens. If the rest of the prompt is too long for that, keeps only the end of a conversation; of
+/// other prompts, or if `longest` is 0, throws Error(kUsage). Returns the number of removed tokens.
 int64_t cut_document(EncodedPrompt& prompt, int64_t longest);
 
-/// Throws the error of cut_document() if a prompt of the data set, without its document, is longer than
-/// `longest` tokens. This length is equal in all pairs. Conversations can be cut to one token.
+/// Throws the error of cut_document() if the first prompt of the data set, without its document, is longer
+/// than `longest` tokens. In pairs, this length hardly differs. Conversations can be cut to one token.
 void require_room(const TokenDataset& dataset, int64_t longest);
 
 /// The number of prompts among the first `examples` that are longer than `longest` tokens. Reads no token.
