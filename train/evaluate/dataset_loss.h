@@ -30,8 +30,8 @@ BatchLoaderOptions once_through(BatchLoaderOptions options);
 
 /// Adds to `begin` the loss of all later sequences of `dataset`, packed by once_through(options). Every
 /// target counts once. If any rank gets a stop request, ends after the current step; a later call with the
-/// result as `begin` computes the rest. Equal on all ranks. Throws Error(kInputData) for a data set without
-/// examples, and what reading throws on this rank. Collective.
+/// result as `begin` computes the rest. Equal on ranks with equal `begin`. Throws Error(kInputData) for a
+/// data set without examples, and what reading throws on this rank. Collective.
 LossSoFar dataset_loss(Communicator& world, const TokenDataset& dataset, BatchLoaderOptions options,
                        const LossSoFar& begin, EvaluateBatches evaluate, ReportShare report);
 

@@ -57,8 +57,7 @@ Json to_json(const EvaluationSettings& settings) {
   return json;
 }
 
-// The contents of settings.json: {} if the file is damaged, nullopt if it is absent. If "weights" is missing,
-// ripstop evaluate did not write the file.
+// The contents of settings.json: {} if the file is damaged, nullopt if it is absent.
 std::optional<Json> read_settings(const fs::path& directory) {
   std::error_code error;
   if (!fs::exists(directory / kSettings, error)) return std::nullopt;
@@ -214,7 +213,7 @@ EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSett
   fs::create_directories(directory, error);
   if (error) fail_storage(directory, "make the directory", error.value());
   partial_ = make_partial_directory(posix_io(), directory / kScoresFile, note);
-  // Writes the file even if it exists, so that an unwritable directory causes an error now, not after hours.
+  // A directory without results may have the settings.json of another evaluation.
   write_whole_file(directory / kSettings, now.dump(2) + "\n");
 }
 

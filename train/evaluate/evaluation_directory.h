@@ -31,15 +31,15 @@ struct EvaluationSettings {
 /// "-data-0123abcd" (the first digits of the hash). Other settings add none.
 std::string evaluation_name(const EvaluationSettings& settings, const EvaluationSettings& usual);
 
-/// The directory of an evaluation. Only this process writes to it while the object lives.
+/// The directory of an evaluation. No other process on this host evaluates there while the object lives.
 class EvaluationClaim {
  public:
   /// Makes `directory` if it is absent, and writes settings.json. Keeps results of the same settings, so that
   /// an interrupted evaluation can go on. Calls note(text) as make_partial_directory does. Throws
   /// Error(kStorage) if reading or writing fails. Throws Error(kUsage):
-  /// - if another process evaluates there now;
-  /// - if the directory has results of other settings; the message has each difference as old -> new;
-  /// - if the directory holds something other than an evaluation; the message names the entries_in_the_way;
+  /// - if another process on this host evaluates there now;
+  /// - if the directory has results of other or unknown settings; the message has differences as old -> new;
+  /// - if it holds something else, such as a foreign settings.json or entries_in_the_way;
   /// - if `directory` is a file, lies below a file, or lies among a run's checkpoints.
   EvaluationClaim(const std::filesystem::path& directory, const EvaluationSettings& settings,
                   const std::function<void(const std::string&)>& note = {});
@@ -61,7 +61,7 @@ struct FoundPredictions {
 FoundPredictions find_predictions(const std::filesystem::path& evaluations, const std::filesystem::path& own,
                                   const EvaluationSettings& settings);
 
-/// The file with the loss of an interrupted evaluation.
+/// The file with the loss of an unfinished evaluation.
 inline constexpr const char* kPartialLossFile = "loss.json";
 
 /// The loss in `directory`; a loss over no sequences if the file is absent or damaged. Make an

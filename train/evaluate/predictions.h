@@ -9,7 +9,7 @@
 
 namespace ripstop {
 
-/// The results of an evaluation: the summaries, the scores of all of them, and those of each.
+/// Files of an evaluation: the summaries, the scores of the split, and those of each summary.
 inline constexpr const char* kPredictionsFile = "predictions.jsonl";
 inline constexpr const char* kScoresFile = "scores.json";
 inline constexpr const char* kScoreRowsFile = "scores.jsonl";
@@ -30,9 +30,9 @@ struct Prediction {
 class PredictionFile {
  public:
   /// Opens `directory`/predictions.jsonl; makes it if it is absent. Removes the first line that is torn,
-  /// changed or out of order, and all later lines. If a removed line is not torn, keeps a copy of the file as
-  /// predictions.jsonl.damaged. If the file has other hard links, replaces it by a copy, so that appended
-  /// lines do not appear under the other names. Make an EvaluationClaim first, which checks the settings.
+  /// changed or out of order, and all later lines. If a removed line has a line end, keeps a copy of the file
+  /// as predictions.jsonl.damaged (copy_aside). If the file has other hard links, replaces it by a copy, so
+  /// that appended lines do not appear under the other names. Make an EvaluationClaim first.
   explicit PredictionFile(const std::filesystem::path& directory);
 
   /// The file has the predictions of examples 0 .. count() - 1.
@@ -53,7 +53,7 @@ class PredictionFile {
 };
 
 /// The first `most` predictions that PredictionFile would keep; the last line may lack its line end. Empty if
-/// the file is absent. Reads no more of the file than these lines, and does not change the file.
+/// the file is absent. Does not change the file.
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most = SIZE_MAX);
 
 }  // namespace ripstop

@@ -15,11 +15,11 @@ namespace ripstop {
 
 /// Numbers of documents, turns and references that were cut to fit into the context.
 struct CutCounts {
-  /// Documents that, with their reference, are longer than the context.
+  /// Documents that were cut to fit into the context with their reference.
   int64_t loss_documents = 0;
   int64_t loss_turns = 0;      ///< turns that conversations lost for the same reason
   int64_t loss_summaries = 0;  ///< documents of `loss_documents` whose reference lost its end, too
-  /// Documents that, with max_new_tokens, are longer than the context; nullopt if no summaries are generated.
+  /// Documents that were cut to leave room for max_new_tokens; nullopt if no summaries are generated.
   std::optional<int64_t> rouge_documents = {};
 };
 
