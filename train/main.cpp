@@ -17,13 +17,13 @@ constexpr const char* kExitCodes =
     "  76 a lost rank, or no progress, 77 loss or gradient not finite, or a check that fails,\n"
     "  78 memory, mesh or machine";
 
-// --help shows the verbs in this order.
 ExitCode run(const Arguments& words) {
   CommandLine line(
       {.name = "ripstop",
        .title = fmt::format("ripstop {}: trains LLaMA-style transformers on a mesh of ranks", version()),
        .version = fmt::format("ripstop {} ({})", version(), git_commit()),
        .closing = kExitCodes});
+  // --help shows the verbs in this order.
   for (const auto add : {add_config_table, add_check, add_checkpoint, add_doctor, add_evaluate, add_plan,
                          add_prepare, add_report, add_rouge, add_status, add_summarize, add_train})
     add(line);
