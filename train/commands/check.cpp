@@ -26,7 +26,7 @@
 namespace ripstop {
 namespace {
 
-// The vocabulary size if neither the config nor a data set gives one.
+// The vocabulary size that is assumed if none is known.
 constexpr int64_t kUsualVocabulary = 32000;
 
 struct CheckArguments {
@@ -45,7 +45,7 @@ struct CheckedRun {
   std::vector<std::string> notes;
 };
 
-// The vocabulary size of the first data set; 0 if its train.h5 does not exist. Collective.
+// The vocabulary size of the first data set; 0 if its train.h5 is not found. Collective.
 int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   return from_rank_0(world, [&]() -> int64_t {
     const std::filesystem::path file = std::filesystem::path(config.data.first()) / "train.h5";
@@ -54,7 +54,7 @@ int64_t dataset_vocabulary(const RunConfig& config, Communicator& world) {
   });
 }
 
-// Loads the config. Throws if programs or configs differ between ranks. Collective.
+// Loads the config, and throws if programs or configs differ between ranks. Collective.
 RunConfig agreed_config(const CheckArguments& given, MpiWorld& world) {
   const RunConfig config = load_run_config(given.config_file, given.overrides);
   Communicator& all = world.communicator();
@@ -88,7 +88,7 @@ CheckedRun resolve(const CheckArguments& given, MpiWorld& world) {
   return checked;
 }
 
-// Throws if settings differ between ranks, because collectives that do not match would hang. Collective.
+// Throws if the checked model or its batches differ between ranks: collectives would hang. Collective.
 void require_equal_settings(const CheckSettings& settings, MpiWorld& world) {
   Communicator& all = world.communicator();
   const ShardingOptions& sharding = settings.step.sharding;

@@ -49,7 +49,7 @@ std::string computed_text(const CheckSettings& settings) {
                      units_text(step.sharding.reshard_after_forward));
 }
 
-// The tensors that an operation sends along its axis.
+// The values that an operation sends along its axis, for people.
 std::string_view cargo_text(const SentByOperation& sent) {
   if (sent.axis == "world") return "loss, targets, gradient norm";
   if (sent.axis == kReplicateAxis) return "gradients";

@@ -20,7 +20,7 @@ struct CheckReport {
   std::string config_file;
   CheckSettings settings;
   MeshVerdict verdict;
-  std::vector<SentByOperation> sent;  ///< planned traffic of rank 0 in a step
+  std::vector<SentByOperation> sent;  ///< planned traffic of this rank in a step
   std::vector<AxisCheck> axes_alone;  ///< empty if the verdict holds or no two axes have several ranks
   std::vector<std::string> notes;
 };

@@ -43,7 +43,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   std::optional<int64_t> best;
   for (const ListedCheckpoint& checkpoint : listed)
     if (checkpoint.manifest && checkpoint.manifest->state.best)
-      best = checkpoint.manifest->state.best->step;  // the newest manifest comes last, so it decides
+      best = checkpoint.manifest->state.best->step;  // the newest comes last, so it decides
   Json rows = Json::array(), moved = Json::array(), superseded = Json::array();
   std::string text;
   for (const ListedCheckpoint& c : listed) {
@@ -69,8 +69,7 @@ ExitCode list(Io& io, const CheckpointArguments& given) {
   return ExitCode::kOk;
 }
 
-// "; the latest of 3, --checkpoint takes another" if given.path is a run with several checkpoints and
-// `directory` is the latest of them; else "".
+// "; the latest of 3, --checkpoint takes another" if "latest" chose `directory` among several; else "".
 std::string choice_text(Io& io, const CheckpointArguments& given, const std::filesystem::path& directory) {
   std::error_code ignored;
   if (given.which != "latest" || std::filesystem::equivalent(given.path, directory, ignored)) return "";
@@ -80,8 +79,8 @@ std::string choice_text(Io& io, const CheckpointArguments& given, const std::fil
 
 ExitCode verify(Io& io, const CheckpointArguments& given) {
   const std::filesystem::path directory = find_and_warn(io, given);
-  // Damage is a result, not an exception: people want to see every damaged file.
   Progress progress(stderr);
+  // Damage is a result, not an exception: people want to see every damaged file.
   const std::vector<CheckpointDamage> found =
       verify_checkpoint(io, directory, [&](int64_t done_bytes, int64_t total_bytes) {
         progress.update("verify", "byte", done_bytes, total_bytes);
@@ -106,7 +105,7 @@ ExitCode verify(Io& io, const CheckpointArguments& given) {
   return found.empty() ? ExitCode::kOk : ExitCode::kStorage;
 }
 
-// Adds the arguments that `inspect` and `verify` share.
+// Adds the arguments that choose a checkpoint.
 void add_which(Verb& verb, CheckpointArguments& given, const char* path_help) {
   verb.path("RUN|CHECKPOINT", given.path, path_help).required();
   verb.path("--checkpoint", given.which, "of a run: latest, best, a step, or a step directory")

@@ -156,7 +156,7 @@ ExportedAdapters exported_adapters(Io& io, Communicator& world, const ExportArgu
 void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine& line) {
   Io io;
   const auto begin = std::chrono::steady_clock::now();
-  // --format peft needs only the path of the base, not its weights.
+  // PEFT's files have the path of the base, not its weights.
   const BaseChoice base = given.format == kPeft ? BaseChoice{.is_needed = false} : BaseChoice{given.base};
   const TrainedModel trained =
       find_trained_model(io, world.communicator(), given.run, given.checkpoint, base);
@@ -191,8 +191,8 @@ void export_checkpoint(MpiWorld& world, const ExportArguments& given, ExportLine
 }
 
 ExitCode export_on_all_ranks(const ExportArguments& given) {
-  // A stopped single process removes its unfinished files. On several ranks the signal kills each rank, and
-  // the next export removes the files.
+  // A stopped single process removes its unfinished files. Several ranks are killed by the signal; a later
+  // export removes their files.
   std::optional<StopSignal> stop;
   if (launch_size() == 1) stop.emplace(StopFor::kCleanUp);
   ExportLine line(launch_rank() == 0, stop ? &*stop : nullptr);
@@ -207,7 +207,7 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
     stop->end_process();
     return ExitCode::kBug;  // not reached: the signal that stopped the export ends the process
   } catch (...) {
-    // Ends the progress line, so that the error gets its own line.
+    // Leaves a line of the progress above the error.
     line.finish();
     throw;
   }

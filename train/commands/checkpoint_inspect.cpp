@@ -28,7 +28,7 @@ using Json = JsonReader::Json;
 
 struct TokenizerFile {
   std::string stated;  ///< the tokenizer's SHA-256 in the manifest; may be empty
-  std::string path;    ///< path of the tokenizer's file; empty: no file found
+  std::string path;    ///< path of the tokenizer's file; empty: not found
   std::string sha256;  ///< Tokenizer::sha256; empty: the file is absent or damaged
   std::string problem;
   int64_t pieces = 0;
@@ -69,7 +69,7 @@ std::string text_of(const TokenizerFile& file) {
                              : fmt::format("\n  note        {}", fmt::join(file.notes, "\n  note        ")));
 }
 
-// "matches" is null if the manifest has no hash or there is no tokenizer.
+// "matches" is null if the manifest has no hash or no tokenizer is found.
 Json json_of(const TokenizerFile& file) {
   const bool comparable = !file.stated.empty() && !file.path.empty();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
@@ -134,7 +134,7 @@ std::string line_of(const ModelConfig& model) {
   return fmt::format("  model       {} parameters: {}\n", parameter_count(model), model_text(model));
 }
 
-// `inspect --json` of a checkpoint. Scripts rely on its keys; most are keys of the manifest.
+// `inspect --json` of a checkpoint. Scripts rely on its keys.
 Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& seen) {
   const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();

@@ -10,7 +10,7 @@ namespace ripstop {
 
 /// The arguments of `list`, `inspect` and `verify`.
 struct CheckpointArguments {
-  std::string path;              ///< a run's directory, a checkpoint's or, of `inspect`, a model's
+  std::string path;              ///< a run's directory, a checkpoint's or, for `inspect`, a model's
   std::string which = "latest";  ///< --checkpoint: which checkpoint of a run
   bool json = false;
 };
@@ -23,8 +23,7 @@ ExitCode inspect_checkpoint(Io& io, const CheckpointArguments& given);
 void add_checkpoint_import(Verb& checkpoint);
 void add_checkpoint_export(Verb& checkpoint);
 
-/// Warns on standard error of each superseded checkpoint that is newer than `chosen`; none if they cannot be
-/// listed.
+/// Warns on standard error of each superseded checkpoint newer than `chosen`, if they can be listed.
 void warn_of_superseded(Io& io, const std::filesystem::path& chosen);
 
 /// Returns the directory from find_checkpoint(), after warn_of_superseded(). Throws like find_checkpoint().

@@ -21,7 +21,7 @@ namespace ripstop {
 struct CommandLine::State {
   ProgramTexts texts;
   CLI::App app;
-  // Actions run after the parse, so that an error of an action is not taken for a wrong command line.
+  // run() calls an action after the parse.
   std::map<const CLI::App*, std::function<ExitCode()>> actions;
   // Sections set by Verb::set_override_section. Other verbs take keys of all sections.
   std::map<const CLI::App*, std::string> override_sections;
@@ -44,7 +44,7 @@ void print_once(const std::string& text) {
   if (launch_rank() == 0) print_out("{}", text);
 }
 
-// The program's help text: the verbs that are not hidden. CLI11's own text would also show all options.
+// The program's help text, without hidden verbs.
 std::string help_text(const ProgramTexts& texts, const CLI::App& app) {
   std::string text = fmt::format("{}\n\nusage: {} VERB [arguments]\n\n", texts.title, texts.name);
   for (const CLI::App* verb : verbs_of(app)) {

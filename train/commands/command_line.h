@@ -18,7 +18,7 @@ namespace ripstop {
 /// Words of the command line, without the program's name.
 using Arguments = std::vector<std::string>;
 
-/// A wrong command line. All ranks have the same words, so only rank 0 prints it.
+/// A wrong command line. Ranks usually have the same words, so only rank 0 prints the error.
 class CommandLineError : public Error {
  public:
   explicit CommandLineError(const std::string& what, const std::string& hint)
@@ -51,8 +51,8 @@ class Option {
 
 class CommandLine;
 
-/// One verb: its options, its example, its action. Variables given to option() and flag() must live until the
-/// action is done; usually the action holds them in a shared_ptr.
+/// One verb: its options, its example, its action. The variables of its options must live until the action is
+/// done; usually the action holds them in a shared_ptr.
 class Verb {
  public:
   Verb(CommandLine& line, CLI::App& app) : line_(&line), app_(&app) {}
@@ -104,7 +104,7 @@ class CommandLine {
 
   /// Runs the action of the verb that `words` name, and returns its exit code. Answers --help, `help VERB`
   /// and --version on rank 0. Throws CommandLineError before any action if the words are no valid command
-  /// line; the hint names the nearest verb or option.
+  /// line; the hint may name the nearest verb or option.
   ExitCode run(const Arguments& words);
 
  private:

@@ -1,7 +1,6 @@
-// The verbs of ripstop, one file each. To add one: write its file here (rouge.cpp is a short example), list
-// the file in train/CMakeLists.txt, declare its function below, and name the function in the list of
-// main.cpp. An action throws Error if it fails. It prints results on rank 0 only; with --json, one JSON
-// document and nothing else.
+// The verbs of ripstop. To add one: write its file here (rouge.cpp is a short example), list the file in
+// train/CMakeLists.txt, declare its function below, and name the function in the list of main.cpp. An action
+// throws Error if it fails. It prints results on rank 0 only; with --json, one JSON document, nothing else.
 #pragma once
 
 namespace ripstop {

@@ -1,4 +1,4 @@
-// ripstop doctor: the build and the machine; under a launcher all nodes, and the speed of ranks and links.
+// ripstop doctor: the build and the machine; with several ranks all nodes, and the speed of ranks and links.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ using Json = FieldWriter::Json;
 
 struct Node {
   int64_t ranks = 0;
-  Json machine;                       ///< as_json(Machine) of the node's lowest rank
+  Json machine;                       ///< as_json(Machine) of the node's lowest rank, with "cuda"
   std::vector<std::string> problems;  ///< problems of all ranks of the node, without duplicates
   NodePower power;
 };

@@ -91,7 +91,7 @@ std::string nearest_own_set(const fs::path& data, const std::string& split, cons
       shell_word(sets[static_cast<size_t>(std::ranges::find(names, nearest) - names.begin())]));
 }
 
-// The split's file. Throws the errors of require_places, and Error(kInputData) if the file does not exist.
+// The split's file. Throws, with a hint, if it does not exist.
 fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained) {
   require_places(given, trained);
   const fs::path data = given.data.empty() ? fs::path(trained.config.data.first()) : fs::path(given.data);
@@ -113,7 +113,7 @@ fs::path find_split(const EvaluateArguments& given, const TrainedModel& trained)
   throw Error(ExitCode::kInputData, fmt::format("{}: there is no {}.h5", data.string(), given.split), hint);
 }
 
-// Finds model, split and settings without loading the weights, because loading takes much time and memory.
+// Finds model, split and settings, but does not load the weights, which takes time and memory. Collective.
 Subject find_subject(Io& io, Communicator& world, const EvaluateArguments& given) {
   TrainedModel trained = given.model.find(io, world, /*reads_generation_file=*/false);
   const fs::path file = find_split(given, trained);

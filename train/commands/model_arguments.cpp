@@ -23,7 +23,7 @@
 namespace ripstop {
 namespace {
 
-// An option, named as in Hugging Face, and the key of [generation] that it sets.
+// An option and the key of [generation] that it sets.
 struct GenerationOption {
   const char* name;
   const char* key;
@@ -49,7 +49,7 @@ GenerationValue parts_of(const std::string& given) {
   return {given.substr(dot + 1, equals - dot - 1), given.substr(equals + 1)};
 }
 
-// Removes from `values` the setting that the command line has decided, and settings that conflict with it.
+// Removes from `values` the setting of `decided`, and settings that conflict with it.
 void remove_decided(const GenerationValue& decided, std::vector<GenerationValue>& values) {
   const auto remove = [&](std::string_view key) {
     std::erase_if(values, [&](const GenerationValue& value) { return value.key == key; });
@@ -112,8 +112,8 @@ std::vector<std::string> defaults_of_file(Communicator& world, const std::string
   return {lines.begin(), lines.end()};
 }
 
-// A note on the end tokens in a Hugging Face model's files; "" for a checkpoint, if they name none or only
-// the EOS of `tokenizer`, or if generation.eos_token_id replaces them.
+// A note on the end tokens in a Hugging Face model's files. "" for a checkpoint, for files with none or only
+// the EOS of `tokenizer`, and if generation.eos_token_id replaces them.
 std::string ends_note(const Tokenizer& tokenizer, const TrainedModel& trained) {
   if (!trained.stored.is_pretrained()) return "";
   const EndTokens ends = read_end_tokens(trained.run, trained.state().model.vocab_size);

@@ -126,8 +126,8 @@ PlannedData open_data(const DataSection& data) {
 }
 
 /// Notes on tokenizers and validation sets, for example why train would refuse them, and on a pretrained
-/// model whose end token differs from that of the data. Some notes may be empty. Sets data.validation and
-/// data.is_validated, and data.is_refused on an error.
+/// model whose end token differs from that of the data. Some notes may be empty. Sets data.validation,
+/// data.is_validated and, on an error, data.is_refused.
 std::vector<std::string> inputs_notes(const RunConfig& config, const RunTarget& target,
                                       const ResolvedRun& run, PlannedData& data) {
   std::vector<std::string> notes;
@@ -172,7 +172,7 @@ std::vector<std::string> weights_notes(const RunConfig& config, const ModelConfi
   return notes;
 }
 
-/// Adds the speed of the run's last steps if they fit the plan, and its number of nodes if none is given.
+/// Adds the speed of the run's last steps, if they fit the plan, and how many nodes they had, if not given.
 void add_speed_of_last_steps(const RunConfig& config, const ResolvedRun& run, const RunTarget& target,
                              RunLength& length) {
   const std::filesystem::path metrics = std::filesystem::path(config.run.directory) / "metrics.jsonl";
@@ -224,7 +224,7 @@ RunTarget plan_target(const RunConfig& config, const PlanArguments& given, int64
   return target;
 }
 
-// If the plan does not fit and `json` is set, prints refusal_document, then throws PlanTooLarge.
+// resolve_run(). If `json` is set and the plan does not fit, prints refusal_document before it throws.
 ResolvedRun resolve_or_say_what_fits(const RunConfig& config, const RunTarget& target, bool json) {
   try {
     return resolve_run(config, target);
@@ -245,7 +245,7 @@ void require_tensor_groups_in_nodes(const RunConfig& config, int64_t ranks_per_n
 }
 
 /// Why train would refuse to go on with the run at run.directory, or with the checkpoint `continued` of
-/// find_continued(); "" if it would go on or there is no run. Counts data.counted from that one on.
+/// find_continued(); "" if it would go on or no run can be read. Counts data.counted from that checkpoint on.
 std::string existing_run_note(const RunConfig& config, const ModelConfig& model, PlannedData& data,
                               const std::filesystem::path& continued) {
   Io io;
@@ -294,8 +294,9 @@ void add_notes(const PlanArguments& given, const RunConfig& config, const RunTar
   add({existing_run_note(config, run.model, data, continued)});
 }
 
-/// Resets mesh sizes, micro-batch and recomputation that the command line does not override, and stages if it
-/// overrides nothing of the pipeline: the search decides them. Returns the mesh sizes that the search keeps.
+/// Resets what the search decides: micro-batch, recomputation and mesh sizes that the command line does not
+/// override, and stages of a pipeline whose size is not kept. If the command line cuts the config's pipeline
+/// into stages, its size is kept. Returns the kept sizes.
 KeptSizes keep_given_sizes(const PlanArguments& given, RunConfig& config) {
   const auto is_given = [&](std::string_view path) { return is_overridden(path, given.overrides); };
   KeptSizes kept;

@@ -24,8 +24,7 @@ struct SearchedJob {
 /// The table of a search with at least one row, and lines to paste for the first row.
 std::string search_text(const MeshSearch& found, const RunTarget& target, const SearchedJob& job);
 
-/// The document of a search, with an object for each row. Keys that plan_document has, too, have the values
-/// of a plan for the row's mesh and micro-batch.
+/// The document of a search, with an object for each row.
 std::string search_document(const MeshSearch& found, const RunTarget& target, const SearchedJob& job,
                             const std::vector<std::string>& notes);
 

@@ -24,8 +24,8 @@ constexpr Unit kMemory[] = {{"", 1024}, {"IB", 1024}, {"B", 1000}};
 constexpr Unit kLink[] = {{"BIT", 1000}, {"BIT/S", 1000}, {"BPS", 1000}};
 constexpr Unit kFlops[] = {{"", 1000}, {"FLOPS", 1000}, {"FLOP/S", 1000}};
 
-/// Parses a positive number with a letter of KMGTP and one of `units`. Throws CommandLineError for any other
-/// text. For its message, `unit` is the usual unit, and `what` a noun such as "amount of memory".
+/// Parses a number with a letter of KMGTP and one of `units`. Throws CommandLineError for any other text, and
+/// outside 1 to 1e18. For the message, `unit` is the usual unit, `what` a noun such as "amount of memory".
 double parse_amount(const std::string& option, const std::string& text, std::span<const Unit> units,
                     const char* unit, const std::string& what) {
   // The letter at index i means `kilo` to the power of i + 1.

@@ -26,8 +26,8 @@ struct RateArguments {
 /// amount, and Error(kInputData) for a bad file, an unknown GPU or another kind of device.
 std::optional<Rates> rates_for_plan(const RateArguments& given, const RunTarget& target, DType compute);
 
-/// Notes for the user: the rates were measured with another number of ranks a node or, on CPUs, of `threads`
-/// a rank; or --between-nodes has no effect.
+/// Notes for people: if the job has other numbers of ranks a node or, on CPUs, of threads a rank (`threads`)
+/// than the measured rates; if --between-nodes has no effect.
 std::vector<std::string> rates_notes(const RateArguments& given, const RunTarget& target, int64_t threads);
 
 }  // namespace ripstop

@@ -45,7 +45,6 @@ std::string how_to_fill(Split split, const CorpusSource& source) {
              : from;
 }
 
-// Counts of tokens include BOS and EOS.
 void print_report(std::FILE* stream, const PrepareReport& report, const std::string& output, double seconds) {
   print_to(stream, "tokenizer    {} pieces, {}, sha256 {}\n", report.vocabulary_size,
            report.tokenizer_trained ? "trained on the train split" : "as given",
@@ -159,7 +158,7 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     stop.end_process();
     return ExitCode::kBug;  // not reached: the signal that requested the stop ends the process
   } catch (...) {
-    // Ends the progress line, so that the error gets its own line.
+    // Leaves a line of the progress above the error.
     progress.finish();
     throw;
   }

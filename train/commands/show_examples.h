@@ -48,8 +48,9 @@ struct ShowArguments {
 /// split has no examples.
 void check_examples_to_show(const std::filesystem::path& directory, const ShowArguments& given);
 
-/// Prints examples to standard output, as training sees them; no text if the split is empty. Throws
-/// Error(kUsage) for a loss_on of other data, Error(kInputData) for damage or a tokenizer of other data.
+/// Prints examples to standard output, as training sees them; of an empty split nothing, or with given.json
+/// an empty list. Throws Error(kUsage) if loss_on does not suit the data, Error(kInputData) for damage or
+/// another tokenizer than the data set's.
 void show_examples(const std::filesystem::path& directory, const ShowArguments& given);
 
 }  // namespace ripstop

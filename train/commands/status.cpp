@@ -44,7 +44,7 @@ struct StatusArguments {
 
 struct Runs {
   std::vector<RunStatus> runs;
-  std::optional<Error> missing;  ///< names all arguments without a run; nullopt: all have runs
+  std::optional<Error> missing;  ///< names all arguments that failed; nullopt: none did
 };
 
 Json as_json(const RunStatus& status) {
@@ -90,7 +90,7 @@ void sort_runs(std::vector<RunStatus>& runs, const std::string& key) {
   std::ranges::stable_sort(runs, {}, value);
 }
 
-// Looks at all arguments, even after one without a run.
+// Looks at all arguments, even after one that fails.
 Runs look(Io& io, const StatusArguments& given) {
   Runs found;
   std::string what;

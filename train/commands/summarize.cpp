@@ -78,7 +78,7 @@ class DocumentInput {
   }
 
  private:
-  // Returns `path`. At a terminal, first prints a prompt, because a silent program seems to hang.
+  // Returns `path`. First tells a person what to type, because a silent program seems to hang.
   const std::string& announced(const std::string& path) const {
     if (is_live_)
       print_to(stderr,
@@ -266,7 +266,7 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
   std::string note;
   const Tokenizer own = tokenizer_of(trained, given.tokenizer, note);
   print_notes(world.communicator(), {note}, own, trained, /*writes_texts=*/true);
-  // Rank 0 decides for all ranks: perhaps only its node has the files.
+  // Rank 0 decides for all ranks: perhaps only its node has the data set.
   const bool asks = from_rank_0(world.communicator(), [&] {
     return given.prompt_template.empty() && trained_kind(trained) == ExampleKind::kConversation;
   });

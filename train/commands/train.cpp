@@ -34,11 +34,11 @@ RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   return load_run_config(given.config_file, given.overrides);
 }
 
-// Throws Error(kUsage) if the config file is from a copied or moved run, and Error(kInputData) if a data set
-// is absent and there is a hint. Returns `notes` and, on rank 0, the note_of_other_directory. Collective.
+// Throws Error(kUsage) for the config file of a copied or moved run, unless run.directory is overridden, and
+// Error(kInputData) if a data set is absent and there is a hint. Returns `notes` and, on rank 0, the
+// note_of_other_directory. Collective.
 std::vector<std::string> check_config(const TrainArguments& given, const RunConfig& config,
                                       std::vector<std::string> notes, Communicator& world) {
-  // The file's run.directory may be left over from a copied config.
   if (!is_overridden("run.directory", given.overrides))
     check_names_own_directory(posix_io(), given.config_file, config);
   do_on_rank_0(world, [&] {
@@ -62,7 +62,7 @@ ExitCode train(const TrainArguments& given) {
   std::vector<std::string> deadline_notes;
   std::optional<Deadline> deadline;
   if (launch_rank() == 0) deadline = find_deadline(deadline_notes);
-  // All ranks find the same error in the config, so rank 0 reports it once, after MPI is up.
+  // An error in the config waits for MPI, so that one rank reports it for all.
   RunConfig config;
   std::optional<Error> refusal;
   MpiOptions mpi = world_options("train");
