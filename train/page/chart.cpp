@@ -37,7 +37,7 @@ std::string text_of(double value, Unit unit, int digits = 4) {
   return number_text(value, digits);
 }
 
-// A round number of at least `least`: 1, 2 or 5 times a power of ten; for bytes a power of two.
+// A round number near or above `least`: 1, 2 or 5 times a power of ten; for bytes a power of two.
 double round_step(double least, Unit unit) {
   if (unit == Unit::kBytes) return std::exp2(std::ceil(std::log2(least)));
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -268,7 +268,7 @@ class Drawing {
     return out;
   }
 
-  // Strips that show the numbers below the pointer, without a script.
+  // Strips that show their numbers while the pointer is over them, without a script.
   std::string strips() const {
     const int count = wide_ ? 100 : runs_.size() == 1 ? 60 : 40;
     const double width = x_.length / count;

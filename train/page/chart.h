@@ -27,10 +27,10 @@ struct Chart {
   std::string note;   ///< what the series means
   Unit unit = Unit::kNumber;
   bool smooth = false;              ///< also draws a smoothed line: means of neighbouring columns
-  bool dots = false;                ///< draws each number as a dot, because there are few
-  bool from_zero = true;            ///< the vertical axis begins at 0
+  bool dots = false;                ///< draws a dashed line, with dots if there are few
+  bool from_zero = true;            ///< the vertical axis includes 0, unless logarithmic
   bool may_be_logarithmic = false;  ///< logarithmic if the numbers span a factor above 50
-  bool with_validation = false;     ///< also draws dots of Series::kValidation
+  bool with_validation = false;     ///< also draws Series::kValidation
   std::string set = {};             ///< if given, draws losses of the data set that has this name
 };
 

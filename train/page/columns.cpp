@@ -5,7 +5,7 @@
 
 namespace ripstop {
 
-// Greater numbers count as not finite, so that sums and differences of all other numbers are finite.
+// Greater numbers count as not finite, because their sums and differences may overflow.
 constexpr double kGreatest = 1e300;
 
 void Extent::add(double value) {

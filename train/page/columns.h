@@ -47,7 +47,7 @@ struct SetExtents {
   Extent loss, validation;
 };
 
-/// One point of the curves: a few consecutive steps.
+/// One point of the curves: consecutive steps.
 struct Column {
   int64_t index = 0;  ///< any step of the column, divided by Columns::width()
   int64_t step = 0;   ///< the last step
@@ -69,8 +69,7 @@ struct Column {
 /// whenever there are too many.
 class Columns {
  public:
-  /// `most`: the maximum number of columns, at least 2. A run of at least `most` steps has more than
-  /// `most` / 2 columns.
+  /// `most`: the maximum number of columns, at least 2.
   explicit Columns(size_t most) : most_(most) {}
 
   /// The column of `step`, valid until the next call. A step before the last column gets the last column.

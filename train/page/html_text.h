@@ -1,4 +1,4 @@
-// Texts in an HTML page. Texts from files are hostile: no text may become markup, or reorder other text.
+// Texts in an HTML page. Texts from files may be hostile: none may become markup, or reorder other text.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -12,7 +12,7 @@ namespace ripstop {
 std::string html(std::string_view text, size_t most = 300);
 
 /// `summary` as html(), with <mark> around the words that it shares with `reference` in the same order (the
-/// longest common subsequence). Words are compared as in rouge(). Compares the first `most` characters.
+/// longest common subsequence). Words are compared by rouge_words(), in the first `most` characters.
 std::string html_marked(std::string_view summary, std::string_view reference, size_t most);
 
 }  // namespace ripstop

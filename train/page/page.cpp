@@ -140,7 +140,7 @@ std::string curves(Runs runs) {
     legend += "</div>";
   }
   for (const Abscissa abscissa : kAbscissas) {
-    if (runs.size() == 1 && abscissa != Abscissa::kStep) break;  // with one run, all three axes look alike
+    if (runs.size() == 1 && abscissa != Abscissa::kStep) break;  // other axes are for comparisons
     out += fmt::format("<div class=\"charts by-{}\">\n", to_string(abscissa));
     for (const Chart& chart : charts_of(runs))
       if (has_numbers(runs, chart)) out += figure(chart, runs, abscissa, legend);

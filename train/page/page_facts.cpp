@@ -111,7 +111,7 @@ std::string sentences(const RunRecord& run) {
   return text;
 }
 
-// A sentence on the runs with the lowest validation loss, or on data that differ; "" unless two have one.
+// A sentence on the runs with the lowest validation loss, or on data that differ; "" unless two have losses.
 std::string winner(Runs runs) {
   std::string names, data;
   double best = std::numeric_limits<double>::infinity();
@@ -135,7 +135,7 @@ std::string winner(Runs runs) {
                      equal > 1 ? ", which are equal" : "");
 }
 
-// Seconds as a share of all, "3h12m (81.2%)"; "" if `seconds` or `all` is 0.
+// Seconds as a share of all, "3h12m (81.2%)"; "" unless both are above 0.
 std::string share_text(double seconds, double all) {
   if (seconds <= 0 || all <= 0) return "";
   return fmt::format("{} ({:.1f}%)", duration_text(seconds), 100 * seconds / all);

@@ -214,7 +214,7 @@ void try_to(RunRecord& run, auto&& read) {
   }
 }
 
-// Reads all evaluations, and the predictions of the last that has some, of the test split if possible.
+// Reads all evaluations, and the predictions of the last one that has any, preferably of the test split.
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
   for (const Io::Entry& entry : list_directory(io, directory))
     try_to(run, [&] {

@@ -1,4 +1,4 @@
-// All that a report shows of a run, read from its files in one pass; only scores may take much memory.
+// All that a report shows of a run, read from its files.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -62,7 +62,7 @@ struct EvaluationRecord {
 struct RunRecord {
   explicit RunRecord(size_t most_columns) : columns(most_columns) {}
 
-  std::string path;                ///< the directory as given
+  std::string path;                ///< the run's directory
   std::string name;                ///< `path`, or its end (name_shortly)
   std::string state;               ///< RunStatus::state
   std::vector<std::string> notes;  ///< for people: what could not be read
@@ -87,7 +87,7 @@ struct RunRecord {
   TimeUse seconds;
   std::optional<RunAccount> account;  ///< the last account
   std::map<std::string, HostTime> hosts;
-  std::optional<CheckpointState> state_of_checkpoint;  ///< the newest one's; nullopt: none, or damaged
+  std::optional<CheckpointState> state_of_checkpoint;  ///< the newest; nullopt: none, or damaged
   std::vector<EvaluationRecord> evaluations;           ///< by step, then by name
   std::string predictions_from;                        ///< the evaluation that has `predictions`
   std::vector<Prediction> predictions;                 ///< the first kMostPredictions
@@ -98,18 +98,17 @@ struct RunRecord {
 /// Why a start ended, for people: "a stop was requested". `end`: nullopt if the start wrote no `end` event.
 std::string reason_of(const std::optional<EndEvent>& end);
 
-/// Reads the run in `directory`, which may still run and may have no checkpoints. Damage becomes a note.
-/// Throws Error(kStorage) if metrics.jsonl cannot be read. `most_columns`: for Columns. `with_texts`: whether
-/// to read documents and summaries.
+/// Reads the run in `directory`, which may still run and may have no checkpoints. Damage becomes a note, but
+/// damaged checkpoints are passed over. Throws Error(kStorage) if metrics.jsonl or LOCK cannot be read.
+/// `most_columns`: for Columns. `with_texts`: whether to read documents and summaries.
 RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_columns, bool with_texts);
 
 /// Names each run by the end of its path: without the folders that all runs share, or, if there is only one
 /// run, by the last two names.
 void name_shortly(std::vector<RunRecord>& runs);
 
-/// Removes whatever tells whose runs these are: the owner's name, hosts (which become "node 1" and so on,
-/// alike in all runs), absolute paths except their last names, and texts of warnings and notes. The runs must
-/// have been read without texts.
+/// Hides the owner's name, hosts (which become "node 1" and so on, alike in all runs), the directories of
+/// absolute paths, and texts of warnings and notes. The runs must have been read without texts.
 void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner);
 
 }  // namespace ripstop
