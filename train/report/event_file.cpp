@@ -65,7 +65,7 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-// The checksum of a record: CRC-32C, rotated and shifted, because records may hold checksums themselves.
+// The checksum of a record: CRC-32C, rotated, plus a constant, because records may hold checksums themselves.
 uint32_t checksum(std::string_view bytes) {
   static constexpr std::array<uint32_t, 256> kTable = crc_table();
   uint32_t crc = ~0u;

@@ -20,7 +20,7 @@ class EventFile {
   const std::filesystem::path& path() const { return path_; }
 
   /// The records for `event`; "" if TensorBoard shows nothing of it. The first event must be a StartEvent.
-  /// `time`: seconds since 1970 by this host's clock. Times in records never go back, even from one file to
+  /// `time`: seconds since 1970 by this host's clock. Times in records do not go back, also from one file to
   /// the next: if the clock is behind the older files, times go on from their last time.
   std::string records(const MetricsEvent& event, double time);
 

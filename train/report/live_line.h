@@ -8,9 +8,9 @@
 
 namespace ripstop {
 
-/// Prints lines to one stream, and at a terminal a live line below them, which is rewritten in place. A
-/// stream neither stops nor delays a run: while its reader does not read or the disk is full, lines wait in
-/// memory (up to 1 MiB; further lines are dropped). Without a reader, lines are dropped. Not thread-safe.
+/// Prints lines to one stream, and at a terminal a live line below them, which is rewritten in place. While
+/// the stream's reader does not read, or the disk is full, lines wait in memory (up to 1 MiB; further lines
+/// are dropped). Without a reader, lines are dropped. Not thread-safe.
 /// Only one LiveLine at a time may have a live line at a terminal.
 class LiveLine {
  public:
@@ -26,7 +26,7 @@ class LiveLine {
   /// Whether a live line can and should be shown: none is there, or it is old. Ask before making a text.
   bool is_due() const;
 
-  /// Shows `text` as the live line, cut to the width. Does nothing if the stream cannot show a live line.
+  /// Shows `text` as the live line, cut to the width. Does nothing if is_live() is false, or lines wait.
   void show(const std::string& text);
   void clear();
   /// Prints a line that stays, above the live line.
@@ -63,7 +63,7 @@ class Progress {
   /// Removes the live line until the next update. Call it before another stream writes to the same terminal.
   void clear() { line_.clear(); }
 
-  /// Removes the live line, and prints the last line of the current part, with the mean rate.
+  /// Removes the live line, and prints a last line of the current part, if any.
   void finish();
 
  private:

@@ -14,7 +14,7 @@ namespace {
 // The pause between two attempts to write lines that wait, and between two checks of the path.
 constexpr std::chrono::milliseconds kPause{1000};
 
-// trouble() reports a file system call that takes longer.
+// trouble() reports a thread that has work and does nothing for longer.
 constexpr std::chrono::seconds kLongCall{10};
 
 // The lines of `old` that `found` lacks: all lines after the last line of `found` that is also in `old`.

@@ -29,18 +29,18 @@ struct LogRights {
   double patience_seconds = std::numeric_limits<double>::infinity();
 };
 
-/// A log that grows by whole lines, in the order of add(). After opening, only its thread uses the file, so a
-/// file system that does not answer blocks no caller. A line that cannot be written waits in memory.
+/// A log that grows by whole lines, in the order of add(). After opening, only its thread uses the file. A
+/// line that cannot be written waits in memory.
 ///
-/// If a program replaced or removed the open file, the thread goes on in the file that is at the path now,
-/// and appends to it the lines of the old file after the last line that both files have. So no line is lost.
+/// If a program replaced or removed the open file, the thread goes on in the file that is at the path now, or
+/// in a new one, and appends to it the lines of the old file after the last line that both files have.
 /// take_notes() returns a text about this.
 ///
 /// A second file may hold the same events in another form. Each record follows its line under the same
 /// rights; if a program replaces the second file, the new file gets no records.
 class LogWriter {
  public:
-  /// Maximum bytes of lines that wait in memory: the lines of some 100,000 steps.
+  /// Bytes of waiting lines above which add() waits: the lines of some 100,000 steps.
   static constexpr int64_t kMostWaitingBytes = int64_t{64} << 20;
 
   /// Opens or makes the file, cuts off a torn last line, and starts the thread. `second`: the new second
@@ -54,7 +54,7 @@ class LogWriter {
   LogWriter& operator=(const LogWriter&) = delete;
 
   /// Adds `line`, which ends with a line end, and `record` for the second file, and returns; the thread
-  /// writes them. Waits for room only if kMostWaitingBytes wait already; then throws the Error of a
+  /// writes them. Waits for room only above kMostWaitingBytes; then throws the Error of a
   /// failed attempt, or Error(kStorage) if the thread does nothing for LogRights::patience_seconds.
   void add(std::string line, std::string record = "");
   /// Removes the line that was added last, with its record. Returns false if its write has begun.
@@ -68,12 +68,12 @@ class LogWriter {
   bool has_given_up() const;
   /// The number of lines that wait in memory.
   int64_t waiting_lines() const;
-  /// The reason why lines wait: the error of the last attempt, or a call that has taken many seconds so far.
+  /// The error of the last attempt, or an Error if the thread has work and did nothing for many seconds.
   std::optional<Error> trouble() const;
   /// Returns and removes the notes for people about files that were replaced or removed.
   std::vector<std::string> take_notes();
-  /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it is in
-  /// a call that does not return, and this object must not be destroyed.
+  /// Tells the thread to end, and waits for at most `most`. Returns false if it has not ended; then it may
+  /// be in a call that does not return: do not destroy this object.
   bool ends_within(std::chrono::milliseconds most);
 
  private:

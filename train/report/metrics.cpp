@@ -43,8 +43,7 @@ void add(const std::string& name, FieldReader fields, std::vector<Event>& events
 }
 
 // Adds the event of the line at `place` to `log` and returns its step. Throws Error(kStorage) "line 7: ..."
-// if the line, given without line end, is no event: no JSON object with `event` and `step`, or a field has a
-// wrong type.
+// if the line, given without line end, is no event.
 int64_t add_line(const std::string& place, std::string_view line, MetricsLog& log) {
   const JsonReader reader(place, ExitCode::kStorage);
   // Short lines are parsed without the checks of JsonReader::parse, which would be slow for a million lines.

@@ -1,8 +1,6 @@
 // metrics.jsonl: the log of a run, one event as a JSON object a line. `event` names the kind of event. Every
-// event has `step` and `time` (seconds since 1970). Numbers have enough digits to restore the same double; a
-// number that is not finite is null. Each line is one write(), so a killed run leaves at most a torn last
-// line, which the next run removes. A damaged log never stops a run: readers skip lines that are no events,
-// and the next run keeps a copy.
+// event has `step` and `time` (seconds since 1970). A number that is not finite is null. A killed run may
+// leave a torn last line, which the run removes when it goes on. Readers skip lines that are no events.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -77,7 +75,7 @@ struct StartupSeconds {
   double mpi = 0;      ///< starting MPI, the ranks' watchdogs, the groups of the mesh
   double data = 0;     ///< opening and checking data sets and tokenizer, packing
   double memory = 0;   ///< opening the device, measuring its peak, planning, allocating
-  double weights = 0;  ///< drawing or reading the initial weights
+  double weights = 0;  ///< drawing or reading the initial weights, reading frozen ones
   double resume = 0;   ///< locking the run's directory, finding and reading a checkpoint
   double other = 0;
   /// Time of the first step; nullopt except in the `step` event of that step.
@@ -116,7 +114,7 @@ struct StartEvent {
   int64_t micro_batches = 0;          ///< micro-batches of a data rank in a step
   DataUse data;
   int64_t checkpoint_bytes = 0;    ///< size of one checkpoint
-  int64_t takeover = 0;            ///< Takeover::number; 0 if the start found nothing to do
+  int64_t takeover = 0;            ///< Takeover::number; 0 if this start recorded none
   std::optional<double> deadline;  ///< end of the job, in seconds since 1970; nullopt if not known
   std::string deadline_source;     ///< "squeue", or the name of an environment variable; or empty
   int64_t parameters = 0;
@@ -125,7 +123,7 @@ struct StartEvent {
   double flops_per_token_full_attention = 0;  ///< counts attention as if it were not causal
   std::string flops_formula;
   std::optional<double> peak_flops_per_second;  ///< the sum over all ranks; nullopt if not known
-  std::string peak_flops_source;                ///< "measured: ...", or "data sheet: ..."
+  std::string peak_flops_source;                ///< "measured: ..." or "data sheet: ..."; or empty
   StepCost plan;
   int64_t kernel_plans = 0;  ///< plans of GPU libraries, made before the first step
   double kernel_plans_seconds = 0;
@@ -134,7 +132,7 @@ struct StartEvent {
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
   /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
   std::vector<ConfigDifference> changes;
-  std::optional<RunAccount> account;  ///< sum with all earlier starts; nullopt if one of them has none
+  std::optional<RunAccount> account;  ///< of all starts so far; nullopt if that of earlier ones is lost
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);
@@ -184,7 +182,7 @@ struct StepMetrics {
   double learning_rate = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  /// The used share (0..1) of StartEvent::peak_flops_per_second; nullopt if the peak is not known.
+  /// The used share of StartEvent::peak_flops_per_second; nullopt if the peak is not known.
   std::optional<double> model_flops_utilization, model_flops_utilization_full_attention;
   int64_t peak_memory_bytes = 0;  ///< the peak of rank 0 since the program began
   AxisSeconds communication_exposed_seconds;
@@ -193,7 +191,7 @@ struct StepMetrics {
   double save_wait_seconds = 0;  ///< time that updates waited for a save that still reads the weights
   /// The times from the program's start to the end of its first step; nullopt in later steps.
   std::optional<StartupSeconds> startup;
-  std::optional<RunAccount> account = {};  ///< like StartEvent::account; in a step every ten seconds
+  std::optional<RunAccount> account = {};  ///< like StartEvent::account; about every ten seconds
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("tokens", self.tokens);
@@ -252,10 +250,10 @@ struct HostsEvent {
 struct ValidationEvent {
   static constexpr const char* kEvent = "validation";
   int64_t step = 0;          ///< the last finished step; 0: the initial weights
-  double loss = 0;           ///< over all targets of the split; data.weights weigh the sets' means
+  double loss = 0;           ///< mean over all targets, or over the data sets by data.weights
   int64_t target_count = 0;  ///< targets in the split
   double seconds = 0;
-  bool best = false;  ///< the best since step 1 by checkpoint.keep_best; false if that is "none"
+  bool best = false;  ///< a new best by checkpoint.keep_best; false in step 0 and for "none"
   std::optional<double> rouge1, rouge2, rougeL;  ///< F-measures, 0..1; nullopt without generated texts
   struct Sample {
     std::string id, summary, reference;  ///< UTF-8
@@ -284,10 +282,9 @@ struct ValidationEvent {
   }
 };
 
-/// The states of a save that is no checkpoint yet.
+/// The words of SaveEvent::state.
 struct SaveState {
   static constexpr const char* kBegun = "begun";
-  /// No checkpoint was made; the earlier checkpoints stay.
   static constexpr const char* kFailed = "failed";
 };
 
@@ -346,17 +343,17 @@ struct EndReason {
   static constexpr const char* kError = "error";
 };
 
-/// `end`: the program ends by itself, perhaps after an error.
+/// `end`: the program ends, perhaps after an error.
 struct EndEvent {
   static constexpr const char* kEvent = "end";
   int64_t step = 0;
-  int exit_code = 0;                  ///< 75: stopped before the last step, run the command again
+  int exit_code = 0;                  ///< 75: stopped before the run was done, run the command again
   std::string reason;                 ///< an EndReason word
   StepCost planned;                   ///< the plan of rank 0
   StepCost measured;                  ///< measured on rank 0
   int64_t resident_before_bytes = 0;  ///< memory of rank 0's process before it allocated any planned memory
   int64_t resident_peak_bytes = 0;    ///< peak memory of rank 0's process
-  double seconds = 0;                 ///< time since the program began
+  double seconds = 0;                 ///< time since decide_run() ended
   std::optional<RunAccount> account;  ///< like StartEvent::account
   double time = 0;
   static void fields(auto& self, auto& field) {
@@ -417,7 +414,7 @@ struct MetricsLog {
 /// describes these lines. Throws Error(kStorage) if the file cannot be read or is no regular file.
 MetricsLog read_metrics(const std::filesystem::path& path);
 
-/// The largest log that is read whole; the head and the tail that read_log_ends() reads of a larger one.
+/// The largest log that read_log_ends() reads whole, and the head and tail that it reads of a larger one.
 inline constexpr int64_t kWholeLogBytes = int64_t{16} << 20, kLogHeadBytes = int64_t{1} << 20,
                          kLogTailBytes = int64_t{8} << 20;
 
@@ -439,8 +436,8 @@ void check_metrics_file(const std::filesystem::path& path);
 /// and later events, so that no step is in the log twice. Replaces the file in one rename if anything is
 /// removed; if the file has other hard links, so that appended lines do not appear under the other names; and
 /// if `replace` is true, so that a process with the old file open no longer writes to the log. Does nothing
-/// if the file is absent. Of a long log (kWholeLogBytes), the part before `step` is neither checked nor held
-/// in memory. Throws Error(kStorage).
+/// if the file is absent. Of a long log (kWholeLogBytes), most of the part before `step` is neither checked
+/// nor held in memory. Throws Error(kStorage).
 ///
 /// Before that, saves a copy of the log: as PATH.damaged if some lines are no events, else as PATH.uncut if a
 /// `checkpoint` event is later than `step`, because the run had saved some removed steps. If the name exists,

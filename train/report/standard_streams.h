@@ -1,4 +1,4 @@
-// Standard streams that are closed, full or without a reader neither end nor change a run.
+// Keeps closed or full standard streams, and those without a reader, from ending a run.
 #pragma once
 #include <fmt/core.h>
 
@@ -16,7 +16,7 @@ void secure_standard_streams();
 
 /// Writes `text`, or a first part of it, to `descriptor`. Returns the number of bytes written. Waits at most
 /// `seconds` for a reader that does not read. errno is 0 after the whole text, EAGAIN if the reader did not
-/// read; otherwise the errno of write(2).
+/// read; otherwise the errno of write(2) or poll(2).
 size_t write_patiently(int descriptor, std::string_view text, double seconds);
 
 /// Flushes `stream` and writes `text` for people to it. Ignores all failures; waits at most a second for a

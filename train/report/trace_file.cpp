@@ -143,7 +143,7 @@ void write_trace(Io& io, const fs::path& folder, const TraceFacts& facts, const 
   std::ranges::sort(sorted, {}, [](const auto* range) {
     return std::tuple(range->track, range->begin_ns, -range->end_ns);
   });
-  // Every reader keeps whole microseconds exactly, so ranges stay nested.
+  // Whole microseconds, because a reader that rounds might unnest ranges.
   const auto microseconds = [&](int64_t ns) {
     return std::max<int64_t>(0, clock.of_rank_0(ns) - facts.started_ns) / 1000;
   };

@@ -78,7 +78,7 @@ struct MergedTraces {
 };
 
 /// Merges the traces in `folder` into `output`, which may exist, with pid = rank. Throws Error(kInputData) if
-/// no trace is whole.
+/// no trace is whole, and Error(kStorage).
 MergedTraces merge_traces(Io& io, const std::filesystem::path& folder, const std::filesystem::path& output);
 
 }  // namespace ripstop
