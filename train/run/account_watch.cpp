@@ -17,7 +17,7 @@ std::vector<std::string> gpus_of(const Device& device) {
   return {gpus[index].bus};
 }
 
-// `before`, in kWh, plus `joules`, in kWh; nullopt if one of them is not known.
+// The sum in kWh of `before`, in kWh, and `joules`; nullopt if one of them is not known.
 std::optional<double> plus_joules(std::optional<double> before, double joules) {
   if (!before || std::isnan(joules)) return std::nullopt;
   return *before + joules / 3.6e6;

@@ -16,7 +16,7 @@ namespace ripstop {
 
 inline constexpr const char* kSamePretrainedHint = "make the same model.pretrained visible on every node";
 
-/// The config with every "auto" decided, and all inputs of the decisions.
+/// A config, the decisions on it (ResolvedRun), and their inputs.
 struct DecidedRun : ResolvedRun {
   RunConfig config;                       ///< with the pretrained model's end tokens, if it had none
   Tokenizer tokenizer;                    ///< the first data set's

@@ -16,7 +16,7 @@ namespace ripstop {
 /// The number of batches with each combination of document sizes.
 using DocumentCounts = std::map<DocumentSizes, int64_t>;
 
-/// The number of coming steps whose documents get plans. Later steps repeat the same sizes.
+/// The number of coming steps whose documents get plans. Later steps make the plans that they lack.
 inline constexpr int64_t kStepsLookedAt = 1000;
 
 struct KernelPlans {

@@ -19,7 +19,7 @@ struct LongStepTimes {
 };
 
 /// Between the micro-batches of a step, decides whether a stop request ends the step early. The ranks vote,
-/// and rank 0's clock counts. If steps are short, the ranks vote in the first step only. A vote ends
+/// and rank 0's clock counts. A vote that finds the steps short is the last. A vote ends
 /// micro_batches_of_vote() micro-batches after its start, because ranks of a pipeline are at different ones.
 class LongStep {
  public:
@@ -64,7 +64,7 @@ class LongStep {
     const auto seconds_of = [&](int64_t micro_batches) {
       return seconds_each * static_cast<double>(micro_batches);
     };
-    // All steps take about as long as the first one, so its vote decides for all.
+    // All steps take about as long as this one, so this vote decides for all.
     if (seconds_of(total + stages_ - 1) <= times_.most_seconds) steps_are_short_ = true;
     between_votes_ = std::max<int64_t>(1, static_cast<int64_t>(times_.vote_seconds / seconds_each));
     next_vote_ = *voted_after_ + between_votes_;

@@ -56,7 +56,7 @@ class LossWatch {
   double log_sum_ = 0;  ///< sum of the norms' logarithms after the last mean
   size_t norms_ = 0;
   double last_mean_ = 0, first_mean_ = 0;  ///< logarithms of the last mean, and of the mean before the growth
-  int64_t grew_from_ = 0, mean_at_ = 0;    ///< last steps of these means; mean_at_ 0: there is no mean yet
+  int64_t grew_from_ = 0, mean_at_ = 0;    ///< last steps of first_mean_, last_mean_; mean_at_ 0: no mean yet
   int growth_ = 0;                         ///< means in a row above the mean before
   bool growth_told_ = false;
 };

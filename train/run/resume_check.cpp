@@ -187,7 +187,7 @@ ResumableCheckpoint check_resumable(const Checkpoint& checkpoint, const Resuming
                             .mesh = checkpoint.manifest.mesh,
                             .differences = {},
                             .allow_changes = run.allow_changes || run.continues};
-  // Causes come first: other data sets explain other data.weights, another config another order of data.
+  // Causes come first: data sets before data.weights, the config before the order of the data.
   if (data) check_data(state, saved.config.data, run);
   const bool same_order = data && (state.pack_plan_hash.empty() || state.pack_plan_hash == data->plan_hash);
   if (same_order) count_run(*data, run.datasets, run.config, state);
@@ -230,7 +230,7 @@ std::vector<std::string> resume_notes(const ResumableCheckpoint& saved, const Me
                    (mesh.pipeline > 1 || difference.old_value == "false" || difference.new_value == "false");
   }
   const bool other_mesh = saved.mesh != mesh;
-  // These differences alter the memory that is left for an "auto" micro-batch.
+  // These differences may alter the memory that is left for an "auto" micro-batch.
   const bool other_memory =
       !saved.config.train.micro_batch_sequences &&
       (other_generation || other_units || has_key(saved.differences, "train.recompute"));

@@ -105,11 +105,11 @@ RunDirectory::RunDirectory(Io& io, const RunConfig& config, const Tokenizer& tok
   std::error_code error;
   fs::create_directories(path_, error);
   if (error) fail_storage(path_, "make the directory", error.value());
-  lock(path_);  // before any read, because another process may be writing these files
+  lock(path_);  // before the files are read, because another process may be writing them
   check_metrics_file(path_ / "metrics.jsonl");
   const fs::path config_file = path_ / "config.toml";
   if (path_exists(io, config_file)) {
-    // A start that the log lacks died before it wrote config.toml, so its changes are added here.
+    // A start that the log lacks may have died before it wrote config.toml, so its changes are added here.
     const fs::path metrics = path_ / "metrics.jsonl";
     int64_t logged = 0;  // the last takeover in the log
     if (path_exists(io, metrics))

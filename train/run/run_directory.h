@@ -53,7 +53,7 @@ class RunDirectory {
   MetricsFile& open_metrics(int64_t step, bool begins = false);
   MetricsFile& metrics() { return *metrics_; }
   bool has_metrics() const { return metrics_ != nullptr; }  ///< true after open_metrics()
-  /// Asks all locks: check_owner() throws if any lock is lost, may_write() is true if all locks allow writes.
+  /// Asks all locks: both functions throw if a lock is lost; may_write() is true if all locks allow writes.
   void check_owner() const;
   bool may_write() const;
   /// Ends the thread of metrics.jsonl and waits at most `most` for it. Returns false if that thread, or the
@@ -61,8 +61,8 @@ class RunDirectory {
   /// destroyed.
   bool ends_within(std::chrono::milliseconds most);
   /// Calls RunLock::check_still_owned of all locks; also throws Error(kStorage) if another process has
-  /// recorded a later takeover, and records this start's again if it is lost. Waits for a late heartbeat for
-  /// less than the deadline of saves.
+  /// recorded a later takeover, and records this start's again if it is lost. Waits for a lock's late
+  /// heartbeat for less than the deadline of saves.
   void check_still_owned() const;
 
  private:

@@ -38,7 +38,7 @@ class RunLog {
   /// Throws Error(kStorage) if another process owns the run. write() calls it; call it also in a long step.
   void tell();
   /// Syncs all lines to the disk. Call it before a save, because a run that resumes from the checkpoint does
-  /// not write the lines of earlier steps again. Only warns of lines that still cannot be written.
+  /// not write the lines of earlier steps again. Warns of lines that cannot be written; throws other errors.
   void sync();
 
  private:

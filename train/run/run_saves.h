@@ -26,19 +26,18 @@ struct SavedRun {
   bool state_is_unsaved = false;      ///< the state at the start is no checkpoint of this run
 };
 
-/// The saves of a run, one at a time. All results but times are equal on all ranks. If a save fails on any
-/// rank with kStorage, all ranks warn and train on with the older checkpoints. Any other error, a third
-/// failure in a row, or a lost lock throws.
+/// The saves of a run, one at a time. If a save fails on any rank with kStorage, the run warns and trains on
+/// with the older checkpoints. Any other error, a third failure in a row, or a lost lock throws.
 class RunSaves {
  public:
-  /// Allocates memory for copies of `units`, which the stream `compute` updates. `state`: the state at the
-  /// run's start. Collective.
+  /// Allocates memory for copies of `units`, which the stream `compute` updates. `state`: the state at
+  /// this start. Collective.
   RunSaves(SavedRun lent, const Stream& compute, MemoryLedger& ledger, const std::vector<UnitStates>& units,
            const CheckpointState& state);
 
   /// Saves `state`. Collective, like save_now, finish, await and after_step.
   void save(const CheckpointState& state, bool in_background);
-  /// Returns once `state` is saved; tries again after a failure, until the third throws. `keep`:
+  /// Returns once `state` is saved; tries again until the third failure in a row throws. `keep`:
   /// SavePolicy::keep. `stops`: a stop request ends the run.
   void save_now(const CheckpointState& state, int64_t keep, bool stops);
   /// Commits the save under way, if any.
@@ -78,7 +77,7 @@ class RunSaves {
   struct UnderWay {
     CheckpointState state;
     bool in_background = false;
-    double begin_seconds = 0;  ///< time in CheckpointWriter::begin
+    double begin_seconds = 0;  ///< time in begin(), without the previous save
     double stood_seconds = 0;  ///< time that training has waited for this save so far
     DiskStillness still = {};  ///< time without progress of this rank's disk
     Clock::time_point looked_at = Clock::now();
@@ -104,8 +103,8 @@ class RunSaves {
   bool is_held_ = false;  ///< a save may still read arrays that the next update changes
   int64_t saved_step_;
   std::optional<BestSoFar> committed_best_;  ///< best score at the last commit
-  int64_t failures_ = 0;                     ///< failed saves in a row; of a step one, in save_now() each try
-  int64_t failed_step_ = -1;                 ///< the last step counted in failures_; -1: every failure counts
+  int64_t failures_ = 0;                     ///< failures in a row, at most one a step; in save_now() all
+  int64_t failed_step_ = -1;                 ///< last step counted in failures_; -1: the next failure counts
   double wait_seconds_ = 0, alone_seconds_ = 0;
 };
 

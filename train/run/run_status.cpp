@@ -58,7 +58,7 @@ void add_note(RunStatus& status, const std::string& text) {
   if (!text.empty()) status.note += (status.note.empty() ? "" : "; ") + text;
 }
 
-// Computes the run's deadline and stop from the log, like the run's TimeLimit.
+// Estimates the run's deadline and stop from the log.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
   double slowest = 0, save = 0, deadline = *start.deadline;
@@ -239,7 +239,7 @@ RunStatus read_status(Io& io, const fs::path& directory) {
     const RunOwner owner = find_run_owner(io, directory);
     const fs::path metrics = directory / "metrics.jsonl";
     MetricsLog log;
-    // A run that is still planning has a LOCK only.
+    // A run that is still planning may have a LOCK only.
     if (path_exists(io, metrics)) {
       log = read_log_ends(metrics, last_takeover_steps(io, directory));
       if (log.has_gap) take_stored_best(io, status);

@@ -45,8 +45,8 @@ struct RunStatus {
   std::optional<double> seconds_since_update;  ///< age of metrics.jsonl; nullopt: absent, or in the future
 };
 
-/// Reads the state only from the run's files, without MPI or the run's process. Reads head and tail of a
-/// long log (read_log_ends), and takes the best score between them from the newest checkpoint. Throws
+/// Reads the run's files, and asks the system whether its process runs (find_run_owner). Reads head and tail
+/// of a long log (read_log_ends), and takes the best score between them from the newest checkpoint. Throws
 /// nothing: a run that cannot be read is "unreadable", and a damaged metrics.jsonl gives a note.
 RunStatus read_status(Io& io, const std::filesystem::path& directory);
 

@@ -32,7 +32,7 @@ class StepClock {
   std::chrono::steady_clock::time_point begin_time() const { return begin_; }
   std::chrono::steady_clock::time_point end_time() const { return end_; }
   /// Numbers of the last finished step: its seconds, bytes sent and seconds waited on each axis, seconds
-  /// waited in all.
+  /// waited in all groups.
   double seconds() const { return seconds_; }
   const AxisBytes& sent() const { return sent_; }
   const AxisSeconds& waited() const { return waited_; }

@@ -14,8 +14,7 @@ namespace ripstop {
 ///   max(60 s, 3 x the second longest of the last 50 steps)
 ///
 /// The second longest step counts, so that one step in which the job was suspended changes nothing. The
-/// factor is three, so that a node that becomes three times slower is reported as slow and does not end the
-/// run.
+/// factor is three, so that a node that becomes twice as slow is reported and does not end the run.
 class StepDeadline {
  public:
   /// `given`: run.deadline_seconds; nullopt: "auto".

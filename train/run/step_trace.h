@@ -11,12 +11,12 @@
 namespace ripstop {
 
 /// Records the steps of run.profile_steps on every rank and writes RUN/trace, in the place of an earlier
-/// trace. A run that resumes inside these steps records the rest; a run that ends inside them writes what it
+/// trace. A run that resumes inside these steps records the rest; a run that stops inside them writes what it
 /// has. If a rank cannot write its file, the run warns and goes on. On a GPU the times are the host's, and a
 /// profiler collects the same steps.
 class StepTrace {
  public:
-  /// All arguments must outlive this object. `directory`: set on rank 0 only.
+  /// `run`, `world` and `stream` must outlive this object. `directory`: set on rank 0 only.
   StepTrace(const DecidedRun& run, MpiWorld& world, Stream& stream, RunLog& log,
             std::optional<RunDirectory>& directory)
       : run_(run), world_(world), stream_(stream), log_(log), directory_(directory) {}

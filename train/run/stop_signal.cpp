@@ -91,7 +91,7 @@ StopSignal::StopSignal(StopFor purpose) {
   struct sigaction action {};
   action.sa_handler = remember;
   for (const int signal : kSignals) sigaddset(&action.sa_mask, signal);
-  // SA_RESTART: interrupted reads, writes and waits go on.
+  // SA_RESTART: interrupted reads and writes go on.
   action.sa_flags = SA_RESTART;
   for (const int signal : kSignals) {
     struct sigaction before {};

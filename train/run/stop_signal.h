@@ -13,8 +13,8 @@ enum class StopFor {
   kCleanUp,     ///< cleans up; a second Ctrl-C ends the process by SIGINT
 };
 
-/// Turns SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGXCPU into a stop request while it lives. A second SIGINT,
-/// more than a second after the first SIGINT, ends the process at once; other repetitions are ignored. The
+/// Turns SIGTERM, SIGINT, SIGUSR1, SIGHUP and SIGXCPU into a stop request while it lives. Another SIGINT, a
+/// second or more after the first SIGINT, ends the process at once; other repetitions are ignored. The
 /// first SIGINT only asks, even after other signals: the person at the keyboard may not know of those. With
 /// kCheckpoint, if standard error is a terminal, a line answers a SIGINT. An ignored SIGHUP (nohup) stays
 /// ignored. At most one object at a time.

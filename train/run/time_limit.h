@@ -15,8 +15,8 @@ struct Deadline {
 
 /// The end of this process's job: the earlier of Slurm's end (SLURM_JOB_END_TIME, else the answer of `squeue`
 /// within 5 s) and RIPSTOP_DEADLINE (seconds since 1970). nullopt if neither is known or within the
-/// next 300 days. Starts a process, so call it on one rank, before MPI starts. `notes` gets the reason why a
-/// deadline is ignored, for people. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
+/// next 300 days. May start a process, so call it on one rank, before MPI starts. `notes` gets a note if
+/// Slurm's end has passed. Throws Error(kUsage) if RIPSTOP_DEADLINE is no number or in the past.
 std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
@@ -25,8 +25,7 @@ double reserve_seconds(double save_seconds, double next_seconds);
 /// The number of recent steps from which TimeLimit takes the slowest.
 inline constexpr size_t kRecentSteps = 20;
 
-/// Decides, from the measurements of this start, whether a run must stop to save before its job ends. Only
-/// rank 0 has a TimeLimit.
+/// Decides from measurements whether a run must stop to save before its job ends. On rank 0 only.
 class TimeLimit {
  public:
   static constexpr double kMarginSeconds = 20;
@@ -39,7 +38,7 @@ class TimeLimit {
   double seconds_left() const;
 
   void took_step(double seconds);
-  /// `seconds`: the time from the start of the save to its commit.
+  /// `seconds`: CheckpointEvent::seconds.
   void took_save(double seconds);
   void took_validation(double seconds) { validation_seconds_ = seconds; }
 

@@ -67,7 +67,7 @@ bool Trainer::can_be_destroyed() {
 ExitCode Trainer::train() {
   at_step_ = first_step_ = state_.step;
   if (continues_) saves_->save_now(state_, run_.config.checkpoint.keep, /*stops=*/false);
-  // A validation is due before step 1, or if the last start was stopped between a step and its validation.
+  // A validation may be due before step 1, or if the last start was stopped before that of its last step.
   bool stops = validation_is_due() && !validate_and_save();
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
     const std::optional<StepResult> result = take_step();
@@ -122,7 +122,7 @@ std::optional<StepResult> Trainer::take_step() {
     if (time_limit_) time_limit_->took_step(clock_.seconds());
     if (state_.step > first_step_ + 1) deadline_.learn(clock_.seconds() - saves_->wait_seconds());
     account_.after_step();
-    // The step is logged before check_numerics, so that the log's last line shows why the run ends.
+    // The step is logged before check_numerics, so that the log has the step that ends the run.
     log_step(work, *result);
     if (state_.step > first_step_ + 1) watch_speed(work.flops);
     check_numerics(*result);
@@ -186,7 +186,7 @@ std::optional<StepResult> Trainer::compute_step(StepWork& work) {
 void Trainer::log_step(const StepWork& work, const StepResult& result) {
   for (const std::string& note : stream_.take_notes()) log_.warn(note);
   if (!leads_) return;
-  // One check after the first step suffices, because libraries have then loaded all kernels and buffers.
+  // One check after the first step suffices, because libraries have then loaded their kernels and buffers.
   if (state_.step == first_step_ + 1)
     if (const auto beyond = run_.library_memory.beyond_bound(ledger_.now().total())) log_.warn(*beyond);
   const double rows_per_second = static_cast<double>(work.loaded.rows) / clock_.seconds();
@@ -227,7 +227,6 @@ void Trainer::log_step(const StepWork& work, const StepResult& result) {
   }
 }
 
-// The parts of the time until the first step has ended; nullopt in later steps.
 std::optional<StartupSeconds> Trainer::startup_of_step() const {
   if (state_.step != first_step_ + 1) return std::nullopt;
   StartTimes times = options_.start_times;
@@ -273,8 +272,8 @@ void Trainer::check_numerics(const StepResult& result) {
     end_without_update(/*stops=*/result.stop_requests > 0);
 }
 
-// Saves the weights after the last update as the checkpoint of that update's step, so that the next start
-// repeats the skipped steps. Keeps all older checkpoints, because the weights may have gone wrong earlier.
+// Saves the state before the first failed step, unless it or a later one is saved, so that the next start
+// repeats failed steps. Keeps all older checkpoints, because the weights may have gone wrong earlier.
 void Trainer::end_without_update(bool stops) {
   const int64_t step = updated_.step;
   saves_->finish();
@@ -337,8 +336,7 @@ bool Trainer::stop_requested(double next_seconds) {
   return time_is_up_;
 }
 
-// Throws if this start, from `step`, is the third restart of its job in a row without a new checkpoint.
-// Collective.
+// Calls RunDirectory::require_progress() on rank 0; all ranks throw its error. Collective.
 void Trainer::require_progress(int64_t step) {
   do_and_agree(mesh_.world(), [&] {
     if (!directory_) return;

@@ -42,7 +42,7 @@ struct TrainerOptions {
   std::filesystem::path powercap = EnergyMeter::kPowercap;
 };
 
-/// A run on one rank. `make` and `run` are collective, with equal options. If one rank fails, all throw.
+/// A run on one rank. `make` and `run` are collective.
 class Trainer {
  public:
   /// Calls decide_run, and throws like it. Changes no file. `world` must outlive the result.
@@ -55,15 +55,15 @@ class Trainer {
   /// validations brought no improvement, and returns kOk.
   ///
   /// After a stop request on any rank, or shortly before TrainerOptions::deadline, saves after the current
-  /// step and, unless it is the last, returns kRequeue. A validation, or a step that would take another
+  /// step and, unless the run is done, returns kRequeue. A validation, or a step that would take another
   /// minute, is given up and made again later. A stop during the start saves nothing.
   ///
-  /// If another process takes the run over, throws kStorage within seconds, and writes nothing any more.
+  /// If another process takes the run over, throws kStorage, and writes nothing any more.
   /// Throws kCommunication if three restarts of a Slurm job committed no new step.
   ///
-  /// Throws Error: kUsage for the config, kInputData for the data set, kResources for memory, kStorage for
+  /// Throws Error: kUsage for the config, kInputData for data or model, kResources for memory, kStorage for
   /// directory or checkpoint, kNumerics if loss or gradient is not finite in three steps in a row or in the
-  /// last step. Before kNumerics, saves the weights after the last update.
+  /// last step. Before kNumerics, saves the weights after the last update, if any.
   ExitCode run();
 
   /// Call it after run() has thrown. Returns false if the thread of a save, lock or log does not end within
@@ -72,7 +72,7 @@ class Trainer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// The initial weights of a run, opened but not read.
+  /// The initial weights of a new run, opened but not read.
   struct FirstWeights {
     std::optional<StoredModel> model;     ///< model.pretrained, if given
     std::optional<PeftAdapter> adapters;  ///< lora.adapter, if given
@@ -81,10 +81,10 @@ class Trainer {
   struct StartFindings {
     RunLength length;
     std::vector<std::string> notes, warnings, resume_notes;
-    std::string weights_of;  ///< source of the weights, for people; empty if no weights were read
-    std::vector<ConfigDifference> changes;         ///< StartEvent::changes
+    std::string weights_of;                 ///< the pretrained model that was read, for people; or empty
+    std::vector<ConfigDifference> changes;  ///< StartEvent::changes
     std::optional<KernelPlans> kernel_plans = {};  ///< set on a GPU, unless the run is done
-    MetricsLog log;                                ///< log of earlier starts, cut (read_log_ends); on rank 0
+    MetricsLog log;                                ///< log up to this start (read_log_ends); on rank 0
   };
   struct StepWork {
     LoaderStep loaded;
@@ -162,7 +162,7 @@ class Trainer {
   DeviceMesh& mesh_ = *run_.ranks;
   Validation validation_{run_.validation, run_.config, run_, run_.tokenizer, mesh_};
   Stream stream_{run_.device};
-  StepTrace trace_{run_, world_, stream_, log_, directory_};  ///< outlives all that records
+  StepTrace trace_{run_, world_, stream_, log_, directory_};  ///< must outlive saves_, which records
   MemoryLedger ledger_;
   RankPlan plan_;  ///< plan of this rank
   std::optional<TrainingStep> step_;

@@ -34,8 +34,8 @@ double seconds_of_save(const DecidedRun& run, int64_t bytes) {
 
 }  // namespace
 
-// Prepares the first step. Returns false if a stop was requested; after each long part, the ranks agree on
-// whether to stop.
+// Prepares the first step. Returns false if a stop was requested; between parts, the ranks agree on whether
+// to stop.
 bool Trainer::start() {
   if (agree_to_stop()) return false;
   enter(&StartupSeconds::mpi);
@@ -58,7 +58,7 @@ bool Trainer::start() {
   });
   enter(&StartupSeconds::memory);
   plan_ = plan_rank(run_.request(run_.target.device), mesh_.coordinates());
-  // Measures the peak FLOP/s before the step allocates memory, because that takes memory outside the plan.
+  // Measures the peak FLOP/s before the step allocates, because measuring takes memory outside the plan.
   peak_flops_ = find_peak_flops(world_, run_.device, run_.step.sharding.compute);
   if (!peak_flops_ && run_.device.kind == DeviceKind::kCpu)
     found.notes.emplace_back(
@@ -99,7 +99,7 @@ bool Trainer::agree_to_stop() {
 }
 
 // Ends a run that was stopped before its first step. In a Slurm job, or if the directory is open, this start
-// counts as a takeover; otherwise a job too short for the start would restart without end. Collective.
+// counts as a takeover, so that a job too short for the start does not restart without end. Collective.
 void Trainer::end_start() {
   do_on_rank_0(mesh_.world(), [&] {
     if (directory_ || !Takeovers::is_in_job()) return;
@@ -126,7 +126,7 @@ void Trainer::end_start() {
 // Counts the run from step 0; check_resumable() counts it from a checkpoint. Returns nullopt if a stop was
 // requested meanwhile. Collective.
 std::optional<RunLength> Trainer::count_steps() {
-  // Votes at some epochs: a million epochs take hours to count, but a vote takes longer than a small epoch.
+  // A stop ends the count: a million epochs take hours. But a vote takes longer than a small epoch.
   constexpr int64_t kEpochsAVote = 16;
   int64_t epochs = 0;
   const std::optional<TrainingData> data = count_training_data(
@@ -136,7 +136,7 @@ std::optional<RunLength> Trainer::count_steps() {
   return run_length(run_.config, run_, data);
 }
 
-// Takes the lock and checks the disk. On rank 0, before anything large is allocated.
+// Takes the lock and checks the disk. On rank 0.
 void Trainer::open_directory() {
   directory_.emplace(posix_io(), run_.config, run_.tokenizer, run_.datasets.front().header().prompt_template,
                      RunLockWait{.say = [this](const std::string& text) { log_.say(text); },
@@ -173,7 +173,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
 }
 
 // Fills weights, moments and state_ from the checkpoint that run.continue_from names; its run may be running.
-// Returns nullopt without that key. Collective.
+// Returns nullopt if run_.continued is empty. Collective.
 std::optional<ResumableCheckpoint> Trainer::continue_run(StartFindings& found) {
   if (run_.continued.empty()) return std::nullopt;
   continues_ = true;
@@ -227,7 +227,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
     steps_ = data.steps;
     return std::nullopt;
   }
-  // A checkpoint has the float32 master weights alone, so the compute copies must be renewed.
+  // A checkpoint has the float32 masters, not the compute copies, so these must be renewed.
   step_->model().weights_changed(step_->arena());
   found.changes = resumed->changes();
   found.resume_notes = resume_notes(*resumed, mesh_.sizes(), state_.step);
@@ -237,8 +237,7 @@ std::optional<ResumableCheckpoint> Trainer::resume(StartFindings& found) {
   return resumed;
 }
 
-// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile; then only damaged
-// checkpoints have been moved aside. Collective.
+// Resumes, or begins with `first`. Returns false if a stop was requested meanwhile. Collective.
 bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
   const std::optional<ResumableCheckpoint> resumed = resume(found);
   if (!resumed) {
@@ -267,7 +266,7 @@ bool Trainer::resume_or_initialize(FirstWeights first, StartFindings& found) {
     for (const std::string& text : found.warnings) log_.say("warning: " + text);
     return false;
   }
-  // The takeover is recorded once nothing can refuse the run any more. A run that is done commits nothing, so
+  // The takeover is recorded after the checks that may refuse the run. A run that is done commits nothing, so
   // its start is no takeover, unless it must store changes. With continues_, the new config has the changes.
   state_.takeover = 0;
   // Rank 0 decides, because each rank has read a file that another start may be replacing.
@@ -302,7 +301,7 @@ void Trainer::say_header(const StartFindings& found, const StartEvent& event) {
   ResolvedRun run = run_;
   run.snapshot = saves_->plan();
   RunLength length = found.length;
-  // The header's speed is measured if the run is resumed, else by the GPU's data sheet.
+  // The header's speed is that of earlier steps if the run resumes, else, on a GPU, by its data sheet.
   if (state_.step > 0)
     length.speed = measured_speed(found.log, run, run_.target);
   else if (run_.target.device == DeviceKind::kCuda)
@@ -367,7 +366,7 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.trained_parameters = run_.trained_parameters();
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
-  // P parameters, L layers, C hidden size, T sequence length, A elements of adapters.
+  // P multiplied_parameters(), L layers, C hidden size, T sequence length, A elements of adapters.
   event.flops_formula = has_adapters() ? "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)"
                                        : "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
   if (peak_flops_) {
@@ -410,7 +409,7 @@ void Trainer::announce(const StartFindings& found) {
       *same = note;
   }
   for (const std::string& note : notes) log_.warn(note);
-  // Replays earlier steps, whose notes earlier starts have told, so that the watch goes on as in one start.
+  // Replays earlier steps in the watch. Earlier starts have told their notes.
   for (const StepMetrics& step : found.log.steps)
     loss_watch_.add(step.step, step.loss, step.grad_norm, [](const std::string&) {});
 }

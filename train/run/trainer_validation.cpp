@@ -27,7 +27,7 @@ std::optional<double> score_of(const ValidationEvent& event, KeepBest keep) {
 
 }  // namespace
 
-// Whether scores are means over the same data sets, with the same data.weights, as the scores in `saved`.
+// Whether new scores are means over the same data sets, with the same data.weights, as those in `saved`.
 bool Trainer::validates_like(const CheckpointState& saved) const {
   const auto validated = words_in(saved.validation_content_hash);
   bool alike = parse_run_config(saved.config, "the checkpoint's config").data.draws_like(run_.config.data);
@@ -62,7 +62,7 @@ bool Trainer::has_stopped_improving() const {
   return most > 0 && same_metric && state_.validations_since_best >= most;
 }
 
-// Validates. Saves a new best state at once, so that "best" always names an existing checkpoint. Also saves
+// Validates. Saves a new best state at once, so that "best" names an existing checkpoint. Also saves
 // if the step was saved before its validation, so that a resumed run does not repeat the validation. Returns
 // false if a stop was requested; the run then validates when it goes on. Collective.
 bool Trainer::validate_and_save() {
@@ -150,7 +150,7 @@ void Trainer::report_scores(const ValidationScores& scores, double seconds, bool
                           state_.best->metric, state_.best->value));
 }
 
-// At the first validation, says whether training has improved on the initial weights.
+// At the first validation after step 1, says whether training has improved on the initial weights.
 void Trainer::compare_with_start(const ValidationEvent& event) {
   if (event.step == 0) {
     start_scores_ = event;

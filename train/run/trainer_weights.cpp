@@ -17,8 +17,8 @@
 
 namespace ripstop {
 
-// Opens the weights of a run that has not begun, reading headers and samples only. Refuses different weights
-// on different nodes, because the run would mix two models. Collective.
+// Opens the weights of a run that has not begun. Compares samples of the model, and the adapters, on all
+// ranks, because a run must not mix two models. Collective.
 Trainer::FirstWeights Trainer::open_first_weights(std::vector<std::string>& notes) {
   FirstWeights first;
   if (!run_.pretrained || run_.pretrained->has_begun) return first;

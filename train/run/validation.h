@@ -21,7 +21,7 @@ namespace ripstop {
 
 /// The scores of a validation, equal on all ranks.
 struct ValidationScores {
-  double loss = 0;  ///< mean over all targets; with data.weights, weighted mean over the data sets
+  double loss = 0;  ///< mean over all targets, or over the data sets by data.weights
   int64_t target_count = 0;
   std::optional<RougeScores> rouge;  ///< means over summaries, weighted as `loss`; nullopt: none written
   std::vector<ValidationEvent::Sample> samples = {};  ///< the first summaries, cut, as UTF-8
@@ -36,7 +36,7 @@ struct ValidationSet {
   static constexpr const char* kNone = "none";  ///< content_hash() without a set
 
   /// The set; nullopt without a validation: the config asks for none, the file is missing or has no examples,
-  /// or cuts leave no example a target.
+  /// or no example keeps a target.
   std::optional<TokenDataset> dataset = {};
   std::filesystem::path file = {};  ///< validation.h5; empty if the config asks for no validation
   bool has_examples = false;
@@ -62,7 +62,7 @@ std::vector<ValidationSet> open_validation_sets(const RunConfig& config, const R
 /// A note that names the sets that are not validated although the config asks for it, and says why; else "".
 std::string validation_note(const RunConfig& config, const std::vector<ValidationSet>& sets);
 
-/// Plans `run` again, without memory for validations. For a run whose sets cannot be validated.
+/// Plans `run` again, without memory for validations. For a run without a set to validate.
 void plan_without_validations(ResolvedRun& run, DeviceKind device);
 
 /// Measures the model in training on the validation sets. The training step computes the loss. For ROUGE, a
@@ -77,7 +77,7 @@ class Validation {
 
   bool any() const { return any_set(sets_); }
 
-  /// Counts, for prepare_kernels, the document sizes of the first kStepsLookedAt batches of each set.
+  /// Document sizes, for prepare_kernels, of each data rank's first kStepsLookedAt batches of each set.
   std::map<DocumentSizes, int64_t> documents() const;
 
   /// Validates once. `ledger` counts the memory for generation. Calls `stop_requested` and `report` between
