@@ -37,8 +37,8 @@ Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory
   return manifest;
 }
 
-/// Sets the manifest of `listed` if the checkpoint may be used, else its problem. Throws no Error: a damaged
-/// checkpoint must not hide the others.
+/// Sets the manifest of `listed` if the checkpoint may be used, else its problem: a damaged checkpoint must
+/// not hide the others.
 void look_at(Io& io, ListedCheckpoint& listed, const Takeovers& takeovers) {
   try {
     Manifest manifest = check_manifest_and_sizes(io, listed.directory);
@@ -68,7 +68,7 @@ std::optional<int64_t> step_of_replaced(const std::string& name) {
 }
 
 /// Undoes an interrupted replacement: renames the directory `name` (".old.step_*") to the name of its step,
-/// or removes it if a new checkpoint has that name.
+/// or removes it if that name is taken or `name` has no step.
 void put_back(Io& io, const std::filesystem::path& directory, const std::string& name) {
   const std::optional<int64_t> step = step_of_replaced(name);
   if (!step || path_exists(io, directory / step_directory_name(*step))) {
@@ -107,7 +107,7 @@ int64_t tree_bytes(Io& io, const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// The bytes that deleting the checkpoint frees, without holes in its files.
+/// About the bytes that deleting the checkpoint frees: those of its files, without holes.
 int64_t bytes_on_disk(Io& io, const ListedCheckpoint& checkpoint) {
   int64_t sum = 0;
   for (const StoredFile& file : checkpoint.manifest->files) {
@@ -130,7 +130,6 @@ void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t s
 }  // namespace
 
 std::string temporary_name(std::string_view prefix, int64_t step) {
-  // Process and time make the name unique among ranks and among starts of a run.
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
 }

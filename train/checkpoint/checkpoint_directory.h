@@ -39,15 +39,15 @@ struct ListedCheckpoint {
   const char* verdict() const;
 };
 
-/// The checkpoints in `directory`, ordered by step: directories and links with the name of a step, and those
-/// with kReplacedPrefix before it, of steps without another checkpoint. Throws Error(kStorage).
+/// The checkpoints in `directory`, ordered by step: directories and links with the name of a step, or, if it
+/// is missing, with kReplacedPrefix before it. Throws Error(kStorage).
 std::vector<ListedCheckpoint> list_checkpoints(Io& io, const std::filesystem::path& directory);
 
 /// Checks the checkpoint in `directory`, which may have any name. Leaves `step` and `is_link` unset. Throws
-/// Error(kStorage) if the takeovers.json beside it cannot be read.
+/// Error(kStorage) if the system refuses to read the takeovers.json beside it.
 ListedCheckpoint look_at_checkpoint(Io& io, const std::filesystem::path& directory);
 
-/// A checkpoint that was moved aside, such as "step_00001000.damaged". ripstop never uses it again.
+/// A checkpoint that was moved aside, such as "step_00001000.damaged". list_checkpoints() leaves it out.
 struct CheckpointAside {
   int64_t step = 0;
   std::filesystem::path directory;
@@ -63,8 +63,8 @@ std::vector<CheckpointAside> list_aside(Io& io, const std::filesystem::path& dir
 std::optional<std::filesystem::path> move_aside(Io& io, const std::filesystem::path& directory,
                                                 const std::filesystem::path& name, std::string_view suffix);
 
-/// Makes `directory`, tests that it can be written, removes the remains of killed saves, and puts back
-/// checkpoints whose replacement was interrupted. For the run's owner, before the first step. Throws
+/// Makes `directory`, tests that it can be written, tries to remove the remains of killed processes, and puts
+/// back checkpoints whose replacement was interrupted. For the run's owner, before the first step. Throws
 /// Error(kStorage).
 void prepare_checkpoint_directory(Io& io, const std::filesystem::path& directory);
 
@@ -76,8 +76,8 @@ void check_disk_space(Io& io, const std::filesystem::path& directory, int64_t ke
 
 /// Deletes old checkpoints after the save of `step`; none if `keep` is 0. Keeps the newest `keep` whole
 /// checkpoints up to `step`, the checkpoint of `best_step`, checkpoints of later steps, and damaged and
-/// unreadable ones. Also deletes superseded checkpoints older than the `keep` whole ones, and ".damaged" ones
-/// of `step`, with a text in `warnings` for each. A failure becomes a text in `warnings`.
+/// unreadable ones. Also deletes superseded checkpoints older than those `keep`, and ".damaged" ones of
+/// `step`, with a text in `warnings` for each. A failure becomes a text in `warnings`.
 void remove_old_checkpoints(Io& io, const std::filesystem::path& directory, int64_t step, int64_t keep,
                             std::optional<int64_t> best_step, std::vector<std::string>& warnings);
 

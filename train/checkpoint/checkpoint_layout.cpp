@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-/// The part of one parameter in a wanted shard.
+/// A part of one parameter in a wanted shard.
 struct Wanted {
   int64_t unit = 0;   ///< index of the unit in the layouts
   int64_t begin = 0;  ///< start of the wanted shard in the unit's flat buffer
@@ -80,7 +80,7 @@ std::vector<UnitShard> shards_of(const std::vector<UnitLayout>& layouts, const M
   for (size_t u = 0; u < layouts.size(); ++u) {
     const UnitLayout& layout = layouts[u];
     if (layout.unit().stage != at.pipeline) continue;
-    // Replicas hold equal weights, so each replica writes some of the units, and all disks share the work.
+    // Replicas hold equal weights, so the units are dealt out to them, and their disks share the work.
     if (of_stage++ % mesh.replicate != at.replicate) continue;
     const int64_t written_by_another = at.tensor == 0 ? 0 : layout.replicated_elements();
     const int64_t end = (at.fsdp + 1) * layout.shard_elements();

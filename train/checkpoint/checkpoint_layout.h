@@ -1,5 +1,5 @@
-// Computes, from UnitLayouts alone, which elements each rank writes into its file, and which pieces of the
-// files each rank of another mesh reads. Opens no file. docs/formats.md describes the files.
+// Computes which elements each rank writes into its file, and which pieces of the files a rank reads on any
+// mesh. Opens no file. docs/formats.md describes the files.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ constexpr DType state_dtype(UnitState state, DType moments) {
 }
 
 /// A rank's shard of one unit: three borrowed arrays of shard_elements() in host or device memory. Saving
-/// reads them, loading overwrites them. Loading skips moments that are null.
+/// reads them, loading overwrites them. CheckpointReader::read skips null arrays.
 struct UnitStates {
   const UnitLayout* layout = nullptr;
   float* master = nullptr;
@@ -41,16 +41,15 @@ struct UnitStates {
 };
 
 /// Elements [begin, end) of a unit's flat buffer in a rank's file: the rank's shard, without the replicated
-/// elements unless its tensor index is 0.
+/// elements unless the rank has the tensor index 0.
 struct UnitShard {
   int64_t unit = 0;  ///< index of the unit in the `units` of stored_shards()
   int64_t begin = 0, end = 0;
   int64_t elements() const { return end - begin; }
 };
 
-/// The shards in the file of rank `rank`, in the order of `units`; empty if the rank has no file. The file
-/// has the shards in this order, three states (UnitState) for each. `units`: all of the model, or at least
-/// the units of the rank's stage (UnitSpec::stage).
+/// The shards in the file of rank `rank`, in the order of `units`; empty if the rank has no file. `units`: at
+/// least the saved units of the rank's stage (UnitSpec::stage).
 std::vector<UnitShard> stored_shards(const std::vector<UnitSpec>& units, const MeshSizes& mesh, int64_t rank);
 
 /// The address of the first element of `shard` in the array `state` of `unit`, which holds the whole shard
@@ -72,7 +71,7 @@ std::vector<int64_t> storing_ranks(const std::vector<UnitSpec>& units, const Mes
 /// The number of elements of one state in a checkpoint of `units` on `mesh`, with padding.
 int64_t checkpoint_elements(const std::vector<UnitSpec>& units, const MeshSizes& mesh);
 
-/// The bytes of all arrays in a checkpoint of `units` on `mesh`. HDF5 headers and sidecars come on top.
+/// The bytes of all arrays in a checkpoint of `units` on `mesh`, without headers, sidecars and manifest.
 int64_t checkpoint_bytes(const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments);
 
 /// A rectangle that one stored shard and one wanted shard share: `rows` rows of `columns` elements.
@@ -85,7 +84,7 @@ struct Piece {
   int64_t target = 0, target_stride = 0;  ///< first element in the wanted shard, and elements from row to row
 };
 
-/// The layout of a checkpoint of `units` on `mesh`. Holds 24 bytes for each stored shard, and UnitLayouts.
+/// The layout of a checkpoint of `units` on `mesh`.
 class ReadPlan {
  public:
   /// `units` must outlive this.
@@ -103,7 +102,7 @@ class ReadPlan {
   std::vector<std::vector<UnitShard>> shards_;    // by rank
 };
 
-/// Throws Error(kStorage) if a checkpoint's `units` and the whole model's `table` differ in any parameter.
+/// Throws Error(kStorage) if the parameters in a checkpoint's `units` and in `table` differ in name or shape.
 void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table);
 
 }  // namespace ripstop

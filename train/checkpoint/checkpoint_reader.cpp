@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-/// Checks that `pieces` hold every wanted element; without this check, a bug would silently skip elements.
+/// Checks that `pieces` have as many elements as are wanted: otherwise a bug might silently skip some.
 void check_coverage(const std::vector<Piece>& pieces, const std::vector<const UnitLayout*>& layouts,
                     int64_t fsdp_index) {
   std::vector<int64_t> found(layouts.size());
@@ -28,7 +28,7 @@ void check_coverage(const std::vector<Piece>& pieces, const std::vector<const Un
   }
 }
 
-/// Clears the padding, which no piece covers, because updates sum and scale padding, too.
+/// Clears the padding, which no piece covers, because updates read padding, too.
 void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   for (const UnitStates& unit : units) {
     const int64_t elements = unit.layout->shard_elements(), begin = fsdp_index * elements;
@@ -38,7 +38,7 @@ void zero_padding_of(const std::vector<UnitStates>& units, int64_t fsdp_index) {
   }
 }
 
-/// Reads row by row, because rows lie apart in both buffers. A dense piece is one long row.
+/// Reads row by row, because rows may lie apart. A dense piece is one long row.
 void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array& array, int64_t size,
                 std::byte* target) {
   for (int64_t row = 0; row < piece.rows; ++row)
@@ -46,8 +46,7 @@ void read_piece(BlockReader& reader, const Piece& piece, const FileBlocks::Array
                 array.offset_bytes + (piece.source + row * piece.source_stride) * size);
 }
 
-/// Throws Error(kStorage) if the checkpoint's moments have another dtype than `units`. The caller has
-/// compared the configs, so such a manifest contradicts its own config.
+/// Throws Error(kStorage) if the checkpoint's moments have another dtype than those of `units`.
 void check_moments(const Checkpoint& checkpoint, const std::vector<UnitStates>& units) {
   const DType stored = checkpoint.manifest.moments;
   for (const UnitStates& unit : units)
@@ -74,7 +73,7 @@ void refuse_if_all_are_superseded(Io& io, const std::filesystem::path& directory
               hint_for_superseded(directory));
 }
 
-/// Only rank 0 gets the list, because listings by thousands of ranks would overload a parallel file system.
+/// Only rank 0 gets the list, because listings by thousands of ranks could overload a parallel file system.
 /// Collective.
 std::vector<ListedCheckpoint> list_on_rank_0(Io& io, const std::filesystem::path& directory,
                                              Communicator& world) {
@@ -121,7 +120,8 @@ std::optional<ListedCheckpoint> take_newest(std::vector<ListedCheckpoint>& liste
 }
 
 /// The newest checkpoint of rank 0's `listed` that looks whole, with its manifest; nullopt if `listed` has
-/// none but superseded ones. Throws as take_newest(), or if none is whole, but some are damaged. Collective.
+/// only superseded ones or none. Throws if none is whole, but some are damaged, and the errors of
+/// take_newest() and read_manifest(). Collective.
 std::optional<Checkpoint> choose(Io& io, const std::filesystem::path& directory, Communicator& world,
                                  std::vector<ListedCheckpoint>& listed,
                                  std::vector<std::filesystem::path>& damaged,
@@ -165,7 +165,7 @@ void CheckpointReader::read_file_pieces(const Piece* first, const Piece* last,
   for (const Piece* begin = first; begin != last;) {
     // [begin, end) are the pieces of one stored shard.
     const Piece* end = std::find_if(begin, last, [&](const Piece& p) { return p.shard != begin->shard; });
-    // Reads one state after the other, so that pieces of an array follow each other: each block is read once.
+    // Reads one state after the other, so that successive pieces are often in one block.
     for (const UnitState state : kUnitStates)
       for (const Piece* piece = begin; piece != end; ++piece)
         if (std::byte* target = units[static_cast<size_t>(piece->unit)].array(state))

@@ -25,7 +25,7 @@ struct Checkpoint {
   Manifest manifest;
 };
 
-/// Reads shards of one checkpoint. Keeps the read plan, and 8 bytes for each MiB of the files that it read.
+/// Reads shards of one checkpoint. Keeps the read plan, and the sidecars of the files that it read.
 class CheckpointReader {
  public:
   /// `io` and `checkpoint` must outlive this.
@@ -34,7 +34,7 @@ class CheckpointReader {
   /// Overwrites `units`, each the shard fsdp_index of a unit, with the values in the checkpoint; padding
   /// becomes zero. The checkpoint may be of any mesh. `units` may be a part of the model. Moments that are
   /// not null must have the checkpoint's dtype. Compares each block that it reads with its hash. Several
-  /// threads may call; each call needs 1 MiB. Not collective. Throws Error(kStorage), with file and offset.
+  /// threads may call; each call needs a buffer of 1 MiB. Not collective. Throws Error(kStorage).
   void read(int64_t fsdp_index, const std::vector<UnitStates>& units);
 
  private:
@@ -59,7 +59,7 @@ void load_states(const std::vector<UnitStates>& units, const Stream& stream,
                  FunctionRef<void(const std::vector<UnitStates>&)> read);
 
 /// Throws Error(kStorage), with a hint, if the checkpoint `directory` no longer exists: a run that still
-/// trains has removed it.
+/// trains may have removed it.
 void require_not_removed(const std::filesystem::path& directory);
 
 /// Returns `error`, thrown while the checkpoint in `directory` was read; an Error(kStorage) without a hint
@@ -69,15 +69,15 @@ Error with_hint_for_damage(const Error& error, const std::filesystem::path& dire
                            const std::string& way = "--checkpoint with a step");
 
 /// Reads the newest whole checkpoint in `directory` with `load`, and returns its state; nullopt if there is
-/// no checkpoint. First calls accept(checkpoint) on every rank; an exception from `accept` ends the call.
-/// `load` throws the errors of CheckpointReader::read and must call no collectives. If `load` finds damage,
+/// no checkpoint. Before each load, calls accept(checkpoint) on every rank; its exception ends the call.
+/// `load` throws the errors of CheckpointReader::read. Both must call no collectives. If `load` finds damage,
 /// the next older checkpoint is tried. After a success, damaged newer checkpoints are renamed to
 /// "step_N.damaged", so only the run's owner may call this. Rank 0 gets warnings about damaged and superseded
-/// newer checkpoints. Collective. Throws Error(kStorage):
+/// newer checkpoints and about a link. Collective. Throws Error(kStorage):
 /// - if none is whole, and some are damaged;
 /// - if all are superseded, unless the newest takeover itself began at step 0 (then returns nullopt);
-/// - if the newest has another format (OtherFormat), or the system refuses to read it on some rank: an older
-///   checkpoint would lose steps.
+/// - at a checkpoint of another format, or that the system refuses to read on some rank: an older checkpoint
+///   would lose steps.
 std::optional<CheckpointState> resume_newest(Io& io, const std::filesystem::path& directory,
                                              Communicator& world,
                                              const std::function<void(const Checkpoint&)>& accept,

@@ -82,7 +82,7 @@ void CheckpointWriter::begin(const CheckpointState& state, const SavePolicy& pol
   const std::string name = text_of_rank_0(world_, temporary_name(kAttemptPrefix, state.step));
   const std::filesystem::path attempt = directory_ / name;
   try {
-    // The ranks agree after each part, so that no rank writes into a directory that does not exist.
+    // The ranks agree on the directory first, so that no rank writes into one that does not exist.
     do_on_rank_0(world_, [&] {
       make_directory(io_, directory_);
       // mkdir must fail if the directory exists, because two attempts must never write into one directory.
@@ -200,7 +200,7 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
   // An owner that was taken over must not replace the checkpoint of its successor. The check comes after the
-  // rename, when nobody can put another checkpoint there.
+  // rename, because nobody puts another checkpoint at `aside`.
   int64_t number = -1;
   try {
     number = takeover_of(io_, aside);
@@ -219,7 +219,7 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
     fail_storage(attempt, "rename", error);
   }
   sync_directory(io_, directory_);
-  // A checkpoint of an earlier takeover is superseded. remove_old_checkpoints decides when to delete it.
+  // A checkpoint of an earlier takeover is moved aside. remove_old_checkpoints() decides when to delete it.
   if (number >= 0 && number < state.takeover && move_aside(io_, aside, target, kSupersededSuffix)) return;
   if (!remove_tree(io_, aside)) warnings.push_back(fmt::format("cannot remove {}", aside.string()));
 }

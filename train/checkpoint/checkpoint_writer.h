@@ -1,4 +1,4 @@
-// CheckpointWriter: saves the shards of all ranks as one checkpoint; a save that fails leaves no checkpoint.
+// CheckpointWriter: saves the shards of all ranks as one checkpoint.
 //
 // A save has three phases. begin(): all ranks prepare, and hold their present states. Then a thread of each
 // rank copies, hashes, writes, reads back and syncs the rank's file, without MPI and HDF5. commit(): all
@@ -35,7 +35,7 @@ struct SavePolicy {
   std::function<void()> watch = {};
   /// The longest wait of commit() for a disk without progress.
   DiskPatience patience = {};
-  /// Called on rank 0 before the commit, and again before old checkpoints are removed. Throws Error if
+  /// Called on rank 0 before the commit, and again before old checkpoints are removed. Must throw Error if
   /// another process has taken over the run: then the save fails or, the second time, keeps old checkpoints.
   std::function<void()> check_owner = {};
   /// Records the work of the save's own thread on a track of its own. Null: records nothing.
@@ -53,7 +53,7 @@ struct SaveReport {
 class CheckpointWriter {
  public:
   /// Makes a writer of `units`, the trained table of the whole model with its stages, to `directory`
-  /// (RUN/checkpoints; the first save makes it). `snapshot` has the units of this rank's stage. Rank r of
+  /// (RUN/checkpoints; made if it is absent). `snapshot` has the units of this rank's stage. Rank r of
   /// `world` must have position r on `mesh`. All references are borrowed.
   CheckpointWriter(Io& io, std::filesystem::path directory, Communicator& world, const MeshSizes& mesh,
                    std::vector<UnitSpec> units, Snapshot& snapshot);
@@ -68,15 +68,15 @@ class CheckpointWriter {
 
   /// Saves the present values of the units, with rank 0's `state`, as `directory`/step_N, and removes old
   /// checkpoints. Replaces a checkpoint of the same step; throws Error(kStorage) if that one is of a later
-  /// takeover or another format. On return the checkpoint is synced to disk on all ranks. If any rank fails,
-  /// all ranks throw the same Error(kStorage), which names the failed rank; the attempt is removed and older
-  /// checkpoints stay. Main thread only (the first save calls libhdf5). Blocks. Needs 1 MiB for each of
+  /// takeover or another format. On return the checkpoint is synced to disk on all ranks. If a rank fails,
+  /// all ranks throw as do_and_agree(), usually Error(kStorage); the attempt is removed and older checkpoints
+  /// stay. Main thread only (the first save calls libhdf5). Blocks. Needs 1 MiB for each of at most
   /// kBlockThreads threads, and memory for the skeleton. Collective.
   SaveReport save(const CheckpointState& state, const SavePolicy& policy);
 
-  /// The first part of save(): returns once this rank's thread runs. Throws save()'s errors. Collective.
+  /// The first part of save(): ends with the start of a thread. Throws save()'s errors. Collective.
   void begin(const CheckpointState& state, const SavePolicy& policy);
-  /// Whether a save was begun and is neither committed nor given up. Equal on all ranks.
+  /// Whether a save was begun and is neither committed nor given up.
   bool has_begun() const { return save_ != nullptr; }
   /// Whether this rank's thread still writes; false without a save.
   bool is_writing() const;
@@ -88,7 +88,7 @@ class CheckpointWriter {
   /// SavePolicy::patience: that rank's thread still runs, and the destructor would wait for it. Collective.
   SaveReport commit(const DiskStillness& seen = {});
   /// Asks the thread of an uncommitted save, if any, to end, and waits for at most `most`. Returns false if
-  /// the thread is still in a system call: then neither this object nor the borrowed ones may be destroyed.
+  /// the thread still runs: then neither this object nor the borrowed ones may be destroyed.
   bool ends_within(std::chrono::milliseconds most);
 
  private:

@@ -23,7 +23,7 @@ void DiskVotes::count_from(const DiskStillness& seen) {
 
 bool DiskVotes::all_done(bool done, int64_t progress) {
   const std::vector<int64_t> numbers = of_all_ranks(world_, done ? kDone : progress);
-  // A gap of more than a second between votes means that some rank, perhaps this one, was stopped.
+  // A longer gap between votes counts as one second: some rank, perhaps this one, may have been stopped.
   constexpr double kMostGap = 1;
   const Clock::time_point now = Clock::now();
   const double gap = std::min(std::chrono::duration<double>(now - before_).count(), kMostGap);

@@ -1,4 +1,3 @@
-// DiskVotes: ranks wait for each other's disks, and find a disk that does not answer.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -21,8 +20,8 @@ struct DiskStillness {
   double seconds = 0;  ///< time since `progress` last changed
 };
 
-/// Lets all ranks wait for each other's disks. A disk may take longer than the deadline of a collective, so
-/// the ranks vote many times a second, with the progress of their disks.
+/// Lets all ranks wait for each other's disks, and finds a disk that does not answer. A disk may take longer
+/// than the deadline of a collective, so the ranks vote again and again, with the progress of their disks.
 class DiskVotes {
  public:
   /// `world` is borrowed.
@@ -35,8 +34,7 @@ class DiskVotes {
   /// Votes, and returns whether all ranks are `done`. `progress` of this rank, at least 0, must change
   /// whenever its disk has done something. Throws Error(kCommunication), naming the ranks, if the progress of
   /// a rank that is not done has not changed for DiskPatience::seconds; time in which a process was stopped
-  /// counts as 1 s at most. Each rank uses its own clock, so ranks may throw one or two votes apart.
-  /// Collective.
+  /// counts as 1 s at most. Each rank uses its own clock, so ranks may throw at different votes. Collective.
   bool all_done(bool done, int64_t progress);
 
  private:

@@ -30,7 +30,7 @@ int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
-/// `bytes` must have the size of a sidecar, so that the copies below stay inside `bytes`.
+/// `bytes` must have the size_of_sidecar() of the header's file_bytes; else the copies read beyond it.
 FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);

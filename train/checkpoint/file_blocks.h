@@ -45,7 +45,7 @@ class BlockReader {
  public:
   /// `blocks` is borrowed. Throws Error(kStorage) if the file cannot be opened.
   BlockReader(Io& io, const std::filesystem::path& path, const FileBlocks& blocks);
-  /// Reads bytes [offset, offset + count). Throws Error(kStorage), with file and byte, if a hash is wrong.
+  /// Reads bytes [offset, offset + count). Throws Error(kStorage) if a read fails or a hash is wrong.
   void read(void* bytes, int64_t count, int64_t offset);
   /// Reads and verifies `block`. Throws the errors of read().
   void load_block(int64_t block);
@@ -55,7 +55,7 @@ class BlockReader {
 
   InputFile file_;
   const FileBlocks* blocks_;
-  std::unique_ptr<char[]> buffer_;  ///< memory for one block; null before the first read of a part of a block
+  std::unique_ptr<char[]> buffer_;  ///< memory for one block; null before the first load_block()
   int64_t loaded_ = -1;             ///< the block in buffer_; -1: no block
 };
 

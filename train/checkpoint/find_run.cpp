@@ -141,7 +141,7 @@ std::optional<NamedStep> parse_step(Io& io, const fs::path& run, const std::stri
   return NamedStep{*step, path.has_parent_path() ? path : fs::path()};
 }
 
-/// The newest checkpoint that is whole or of another format; opening the latter throws OtherFormat.
+/// The newest checkpoint that is whole or of another format; null if there is none.
 const ListedCheckpoint* newest_whole(const std::vector<ListedCheckpoint>& listed) {
   for (auto at = listed.rbegin(); at != listed.rend(); ++at)
     if (at->manifest || !at->hint.empty()) return &*at;
@@ -221,7 +221,7 @@ ForeignWeights find_foreign_weights(const fs::path& path) {
 }
 
 bool is_run(Io& io, const fs::path& directory) {
-  // A run writes prompt_template.txt first, and may be killed before it writes metrics.jsonl.
+  // A run writes prompt_template.txt before metrics.jsonl, and may be killed between them.
   for (const char* mark : {"metrics.jsonl", "prompt_template.txt"})
     if (path_exists(io, directory / mark)) return true;
   // A LOCK among checkpoints belongs to a run whose `checkpoints` is a link to this folder.

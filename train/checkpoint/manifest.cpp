@@ -17,7 +17,7 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// Limits that keep products within 64 bits, and the work on a forged manifest small.
+// Limits against overflow, and against much work on a forged manifest.
 constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 

@@ -28,7 +28,7 @@ struct BestSoFar {
   }
 };
 
-/// The adapters' config, and which frozen model is their base; in a checkpoint of adapters alone.
+/// The adapters' config, and which frozen model is their base, for a checkpoint that has only adapters.
 struct AdaptedBase {
   LoraConfig lora;
   std::string directory;  ///< directory of the base model when the run last started
@@ -51,8 +51,7 @@ struct AdaptedBase {
   }
 };
 
-/// A run's state except its weights and moments. A resumed run computes as if it had never stopped. Texts are
-/// UTF-8; empty: unknown.
+/// A run's state except its weights and moments. Texts are empty if unknown.
 struct CheckpointState {
   int64_t step = 0;     ///< steps done
   int64_t updates = 0;  ///< steps done, less the skipped ones (StepResult::skipped)
@@ -91,13 +90,13 @@ struct Manifest {
   MeshSizes mesh;
   DType moments = DType::kFloat32;  ///< dtype of the moments: float32 or bfloat16
   std::string written_by;           ///< version and commit of ripstop
-  std::vector<UnitSpec> units;      ///< names, shapes, cuts and grains, without initial values
+  std::vector<UnitSpec> units;      ///< without initial values
   std::vector<StoredFile> files;    ///< ordered by rank; ranks that store nothing have no file
   int64_t bytes() const;            ///< bytes of all files except the manifest
   std::vector<StoredArray> arrays_of(int64_t rank) const;
 };
 
-/// Error(kStorage): this ripstop does not read the manifest's format or layout version. It is not damaged.
+/// Error(kStorage) for a manifest, not damaged, whose version or layout version this ripstop does not read.
 class OtherFormat : public Error {
  public:
   using Error::Error;
@@ -118,12 +117,12 @@ std::string sidecar_file_name(int64_t rank);
 std::string manifest_text(const Manifest& manifest);
 
 /// Parses a manifest of kVersion, or of a later version whose min_reader allows it. `text` may be damaged or
-/// forged, so everything is checked: hash, size, depth, repeated, missing and unknown keys, ranges of
-/// numbers, a parameter table that can be laid out, and exactly the files that follow from table and mesh.
-/// Throws Error(kStorage) with `name`; OtherFormat for any other version.
+/// forged. Checks hash, size, depth, repeated, missing and (of kVersion) unknown keys, ranges of numbers,
+/// that the parameter table can be laid out, and that the files follow from table and mesh. Throws
+/// Error(kStorage) with `name`; OtherFormat for any other version.
 Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// Parses `directory`/manifest.json. Throws IoError and the errors of parse_manifest.
+/// Parses `directory`/manifest.json. Throws the errors of read_whole_file and parse_manifest.
 Manifest read_manifest(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

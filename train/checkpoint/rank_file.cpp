@@ -18,7 +18,7 @@
 namespace ripstop {
 namespace {
 
-/// The indices of the arrays by offset, because libhdf5 does not place arrays in the order of their creation.
+/// The indices of the arrays by offset, because libhdf5 may not place arrays in the order of their creation.
 std::vector<size_t> by_offset(const std::vector<FileBlocks::Array>& arrays) {
   std::vector<size_t> order(arrays.size());
   std::iota(order.begin(), order.end(), size_t{0});

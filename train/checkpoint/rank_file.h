@@ -1,4 +1,4 @@
-// A rank's file: libhdf5 lays it out once; ripstop writes, hashes and syncs every byte itself.
+// A rank's file: libhdf5 lays it out once; ripstop writes, hashes and syncs it itself.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,17 +15,17 @@
 
 namespace ripstop {
 
-/// An HDF5 file without the contents of its arrays; equal in all saves of a rank.
+/// An HDF5 file without the contents of its arrays, for all saves of a rank.
 struct RankFileSkeleton {
   int64_t bytes = 0;
-  std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard, in any order of offsets
+  std::vector<FileBlocks::Array> arrays;  ///< three for each stored shard; offsets in any order
   std::vector<DType> dtypes;
-  /// The bytes before each array, in file order, and after the last array; elements may be empty.
+  /// The bytes before each array, in file order, and after the last array; some may be "".
   std::vector<std::string> gaps;
 };
 
 /// Makes the file of `shards` at `scratch` with libhdf5, reads all bytes outside of arrays, and removes the
-/// file. Its arrays are holes, so the file takes a few KiB. Main thread only. Throws Error(kStorage).
+/// file. Its arrays are holes, so the file is small. Main thread only. Throws Error(kStorage).
 RankFileSkeleton make_skeleton(Io& io, const std::filesystem::path& scratch,
                                const std::vector<UnitSpec>& units, const MeshCoordinates& coordinates,
                                const std::vector<UnitShard>& shards, DType moments);
@@ -46,7 +46,7 @@ struct RankFileWork {
 /// Writes the new file `path` from the skeleton and the sources, and syncs it. Each block is hashed and
 /// written from a copy; later it is read again, from the device if the system allows it, and compared. A
 /// block of zeros, except the last one, becomes a hole. `watch` is called on the caller's thread, a few times
-/// a second, with a number that rises with each block written or read back; an exception from `watch` ends
+/// a second, with a number that rises as blocks are written and read back; an exception from `watch` ends
 /// the work. Any thread may call: uses no MPI, HDF5 or device function, unless a source does. Returns the
 /// contents of the sidecar. Throws Error(kStorage), and what a source throws.
 FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const RankFileSkeleton& skeleton,

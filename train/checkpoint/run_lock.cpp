@@ -160,7 +160,7 @@ class RunLock::Heartbeat {
     const std::lock_guard guard(mutex_);
     if (lost_.empty()) lost_ = reason;
   }
-  /// Whether the last heartbeat is so recent that no other start can have taken over.
+  /// Whether the last heartbeat is recent enough to write (fence_seconds()). If not, asks for one now.
   bool is_in_time() {
     const std::lock_guard guard(mutex_);
     if (is_late()) hurry();
@@ -288,7 +288,7 @@ RunLock::~RunLock() {
   try {
     if (!lost && loss(read_lock(io_, path_), self_).empty()) io_.unlink(path_);
   } catch (const Error&) {
-    // A lock that cannot be read stays. The next start finds that its owner has ended.
+    // A lock that cannot be read stays for the next start to take.
   }
 }
 

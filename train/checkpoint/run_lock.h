@@ -34,24 +34,24 @@ struct RunLockWait {
 /// A new start takes the lock of a killed run: at once if the old process is known to be gone (same machine),
 /// or if this job made the lock before a requeue; else after `patience_seconds` without a heartbeat. A lock
 /// that was copied with its directory is also taken at once if it is a hard link; else an owner that runs
-/// here counts like one on another machine. A live run stays protected when its directory is moved.
+/// here counts like one on another machine.
 ///
 /// The heartbeat's thread also reads LOCK back, so an owner that was taken over, for example after a SIGSTOP,
-/// learns of it within `heartbeat_seconds`; from then on check_owner() throws. While the heartbeat is late,
+/// learns of it at its next heartbeat; from then on check_owner() throws. While the heartbeat is late,
 /// another start may have taken over, so the owner must not write.
 class RunLock {
  public:
-  /// Takes the lock; may wait for `patience_seconds`. Throws Error(kStorage), naming the owner, if a live run
-  /// owns the directory, or if the lock cannot be made; Error(kRequeue) if a stop is requested during the
-  /// wait.
+  /// Takes the lock; may wait for `patience_seconds`. Throws Error(kStorage) if a live run owns the directory
+  /// (the message names it), or if LOCK cannot be read or made; Error(kRequeue) if a stop is requested during
+  /// the wait.
   RunLock(Io& io, const std::filesystem::path& directory, const RunLockTimes& times = {},
           const RunLockWait& wait = {});
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Throws Error(kStorage) once the heartbeat has found that another process took the directory over. Reads
-  /// no file and does not wait.
+  /// Throws Error(kStorage) once a heartbeat has found that LOCK is gone or of another process, and after
+  /// lose(). Reads no file and does not wait.
   void check_owner() const;
   /// Call it before every write. Throws the error of check_owner(). Returns false if the write must wait,
   /// because the last heartbeat is older than fence_seconds().
@@ -60,7 +60,7 @@ class RunLock {
   /// Error(kCommunication) after RunLockTimes::answer_seconds without one, not counting time in which this
   /// process was stopped. Then reads LOCK, and throws Error(kStorage) if it is gone or of another process.
   void check_still_owned() const;
-  /// Whether the heartbeat's thread is in a file system call that may never return.
+  /// Whether the heartbeat's thread has been in file system calls so long that they may never return.
   bool is_stuck() const;
   /// Gives up the directory for `reason`: throws the Error(kStorage) that check_owner() throws from now on.
   [[noreturn]] void lose(const std::string& reason) const;
@@ -91,11 +91,11 @@ struct RunOwner {
   std::string note;  ///< only for kGone: why the owner counts as gone
 };
 
-/// Finds the owner from `directory`/LOCK; changes nothing. An owner on this host is alive if its process
-/// runs. One on another machine, or a running one of a copied lock that is no hard link, is alive if LOCK is
-/// at most RunLockTimes::patience_seconds + 30 s old (30 s for differences of clocks and caches). If the time
-/// of LOCK is more than 30 s in the future, the state is kGone, with a note. Throws Error(kStorage) if LOCK
-/// exists and cannot be read.
+/// Finds the owner from `directory`/LOCK; changes nothing. An owner that is known to have ended is gone; one
+/// that runs here is alive, unless the lock was copied; the owner of a copied lock that is a hard link is
+/// gone. Any other is alive if LOCK is at most RunLockTimes::patience_seconds + 30 s old (30 s for
+/// differences of clocks and caches) and its time is not more than 30 s in the future. Throws Error(kStorage)
+/// if LOCK exists and cannot be read.
 RunOwner find_run_owner(Io& io, const std::filesystem::path& directory);
 
 }  // namespace ripstop

@@ -39,7 +39,7 @@ class Snapshot {
   /// another call may follow.
   void keep(int64_t most_bytes);
 
-  /// The shards that this rank stores. The first kept() shards have copies.
+  /// The shards that this rank stores. The first kept() shards have memory for copies.
   const std::vector<UnitShard>& shards() const { return shards_; }
   DType moments() const { return moments_; }
   int64_t kept() const { return kept_; }
@@ -60,7 +60,7 @@ class Snapshot {
   void copy_kept(const BackgroundWork& work);
   /// Sources of the file's arrays, three for each shard. They read the copy of a kept array, else the device.
   std::vector<ArraySource> sources();
-  /// Indices in sources() of arrays that are not kept. Updates of the units wait until these arrays are read.
+  /// Indices in sources() of arrays that are not kept. Updates of their units wait until they are read.
   std::vector<int64_t> urgent_arrays() const;
   /// Notes that the array with this index in sources() has been read to its end.
   void array_is_read(int64_t array);

@@ -1,5 +1,4 @@
-// Takeovers: the numbered starts that took over a run's checkpoints. If an earlier owner still runs, it
-// commits checkpoints with its old number, and ripstop never uses these checkpoints.
+// Takeovers: the numbered starts that took over a run's checkpoints, and the checkpoints that they supersede.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -29,15 +28,15 @@ struct Takeover {
 /// checkpoint.
 ///
 /// A checkpoint of step s and number n is superseded, and must not be used, if a takeover with a number above
-/// n went on from a step before s: an owner that had been taken over committed it. Source: fencing tokens in
-/// M. Kleppmann, How to do distributed locking, 2016.
+/// n went on from a step before s: an owner that had been taken over may have committed it. Source: fencing
+/// tokens in M. Kleppmann, How to do distributed locking, 2016.
 class Takeovers {
  public:
   static constexpr const char* kFileName = "takeovers.json";
   static constexpr int64_t kMost = 10'000;  ///< limit of takeovers in the file; the oldest are dropped
 
-  /// Reads the takeovers of the folder `checkpoints`; no takeovers if the file is absent, damaged or of an
-  /// older version (problem() tells of these two). Throws Error(kStorage) if the system refuses to read it.
+  /// Reads the takeovers of the folder `checkpoints`; none if the file is absent, damaged or of an older
+  /// version (problem() tells of the last two). Throws Error(kStorage) if the system refuses to read it.
   static Takeovers read(Io& io, const std::filesystem::path& checkpoints);
   /// Replaces the file, atomically even if the power fails. Throws Error(kStorage).
   void write(Io& io, const std::filesystem::path& checkpoints) const;
@@ -48,13 +47,13 @@ class Takeovers {
   /// Adds a takeover by this process from `step`. Its number is above all other numbers and `least_number`.
   /// Throws Error(kStorage) if no larger number is allowed in the file.
   const Takeover& add(int64_t step, int64_t least_number, std::vector<ConfigDifference> changes = {});
-  /// Adds `takeover`, which was written earlier, if the file lacks it now.
+  /// Adds `takeover`, which was written earlier, unless all() has its number.
   void restore(const Takeover& takeover);
 
   /// The changes of the takeovers with numbers above `number`, in their order.
   std::vector<ConfigDifference> changes_after(int64_t number) const;
 
-  /// Why the checkpoint of `step` and takeover `number` is superseded; "" if it may be used.
+  /// Why the checkpoint of `step` and takeover `number` is superseded; "" if it is not.
   std::string refusal(int64_t step, int64_t number) const;
 
   /// Whether this process runs in a Slurm job.

@@ -13,7 +13,7 @@
 namespace ripstop {
 namespace {
 
-// A limit, because a file of another checkpoint differs in every block.
+// A limit, because a file of another checkpoint may differ in every block.
 constexpr size_t kMostFindingsOfAFile = 100;
 
 class Verifier {
@@ -24,7 +24,7 @@ class Verifier {
     finding_of(Manifest::kFileName, 0, [&] {
       const Manifest manifest = read_manifest(io_, directory_);
       const std::optional<int64_t> step = parse_step_directory_name(directory_.filename().string());
-      // A resume of a renamed directory would begin at the wrong step.
+      // A run does not resume from a directory with the name of another step.
       if (step && *step != manifest.state.step)
         add(Manifest::kFileName, fmt::format("is of step {}", manifest.state.step));
       const std::string refusal = Takeovers::read(io_, folder_of_checkpoint(directory_))

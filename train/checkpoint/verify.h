@@ -15,7 +15,7 @@ struct CheckpointDamage {
   int64_t offset = 0;  ///< offset of the damaged part in the file; 0 if the whole file is meant
 };
 
-/// Compares every byte of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
+/// Compares the files of the checkpoint `directory` with the manifest and the hashes. Also finds missing and
 /// foreign files, the name of another step, and a superseded checkpoint. Returns at most 100 findings a file;
 /// a failure to read is a finding. Calls `report` with the verified and the total bytes of the rank files.
 std::vector<CheckpointDamage> verify_checkpoint(
