@@ -48,7 +48,7 @@ bool GrownTables::has(const UnitSpec& unit) const {
 
 void GrownTables::read(const UnitLayout& layout, int64_t begin, int64_t end, float* to) {
   zero_padding(layout, begin, end, to, DType::kFloat32);
-  // A box is a part of one row, or whole rows without gaps between them.
+  // Units with a table are not cut by columns: a box is a part of a row, or whole rows without gaps.
   for (const Box& box : layout.boxes(begin, end)) {
     if (box.empty()) continue;
     const ParameterSpec& parameter = *box.parameter;

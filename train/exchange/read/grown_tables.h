@@ -31,7 +31,7 @@ class GrownTables {
   /// Whether the unit has a table with more rows than in the stored model.
   bool has(const UnitSpec& unit) const;
   /// Overwrites `to` with the elements [begin, end) of the flat buffer of `layout`; padding becomes zero. The
-  /// first call that needs new rows reads the whole table, in pieces of 1 MiB. Any thread may call.
+  /// first call that needs new rows of a table reads all of it, in pieces of 1 MiB. Any thread may call.
   void read(const UnitLayout& layout, int64_t begin, int64_t end, float* to);
 
  private:

@@ -26,9 +26,9 @@ struct BaseChoice {
 };
 
 /// Opens the model that find_stored_model found; reads the manifest or the headers. Throws Error(kStorage),
-/// with a hint, if the checkpoint is damaged, superseded (Takeovers) or has other parameters than its model;
-/// Error(kUsage) if `base` names a directory and the model has no adapters; and what open_pretrained_model,
-/// StoredModel and find_base throw.
+/// with a hint, if the manifest is damaged or has other parameters than its model, or if the checkpoint is
+/// superseded (Takeovers); Error(kUsage) if `base` names a directory and the model has no adapters; and what
+/// open_pretrained_model, StoredModel and find_base throw.
 StoredModel open_stored_model(Io& io, const std::filesystem::path& directory, const BaseChoice& base = {});
 
 /// An open model, without weights, and its run.
@@ -56,7 +56,7 @@ std::optional<Tokenizer> question_tokenizer(const std::filesystem::path& run, co
 
 /// Opens the model that find_stored_model finds. `overrides` ("generation.key=value") replace values in the
 /// config of the training. All ranks open the model that rank 0 finds. Collective. Throws like
-/// find_stored_model, open_stored_model and require_bases, and Error(kInputData) if the ranks' files differ.
+/// find_stored_model, open_stored_model and require_bases; Error(kInputData) if ranks see different models.
 TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& path,
                                 const std::string& which, const BaseChoice& base = {},
                                 std::span<const std::string> overrides = {});
@@ -65,21 +65,20 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
 std::filesystem::path normal_path(const std::filesystem::path& path);
 
 /// The places where a resumed run looks for its base: base.directory, then model.pretrained of the run's
-/// config (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`), the user moved
-/// the base: then `pretrained_now` is the only place, so that another model there is an error.
+/// config (`pretrained_now`). If the checkpoint's config has another path (`pretrained_then`),
+/// `pretrained_now` is the only place, so that another model there is an error.
 std::vector<std::filesystem::path> places_of_base(const AdaptedBase& base, const std::string& pretrained_then,
                                                   const std::string& pretrained_now);
 
 /// Opens the base of a checkpoint of adapters: the first of `places` with a model whose samples_hash() is
 /// base.samples and whose config is `sizes`, except for max_position_embeddings and initializer_range. Reads
-/// headers and samples of weights; require_base_weights must follow. Not collective. Throws
-/// Error(kInputData), with the finding at each place, if no place has the base; Error(kStorage) if a place
-/// could not be read.
+/// headers and samples of weights; require_base_weights must follow. Not collective. If no place has the
+/// base, throws Error(kInputData), or Error(kStorage) if a place could not be read, with all findings.
 StoredModel find_base(Io& io, const AdaptedBase& base, const ModelConfig& sizes,
                       const std::vector<std::filesystem::path>& places);
 
-/// Throws Error(kInputData) unless all weights of `found`, from find_base, have the hash base.hash. Passes
-/// `watch` to StoredModel::weights_hash. Collective over `world`.
+/// Throws Error(kInputData) unless `found`, from find_base, has the StoredModel::weights_hash base.hash, and
+/// what weights_hash throws, which gets `watch`. Collective over `world`.
 void require_base_weights(
     Communicator& world, const StoredModel& found, const AdaptedBase& base,
     FunctionRef<void(int64_t percent)> watch = [](int64_t) {});
@@ -89,9 +88,9 @@ void require_base_weights(
 void require_bases(Communicator& world, const StoredModel& model);
 
 /// Throws unless `directory` has the base or an export of the base: a Hugging Face model of the same sizes,
-/// with the weights of the base rounded to the export's dtype. (PEFT cannot load a checkpoint of ripstop.)
-/// Compares three samples of each unit with the base, which must be where it was in training. Throws like
-/// find_base and require_base_weights. Collective over `world`.
+/// with the weights of the base rounded to the export's dtype. (PEFT cannot load a checkpoint of ripstop.) Of
+/// an export, compares three samples of each unit with the base, which must be where it was in training.
+/// Throws like find_base and require_base_weights. Collective over `world`.
 void require_base_or_export(Io& io, Communicator& world, const AdaptedBase& base, const ModelConfig& sizes,
                             const std::filesystem::path& directory);
 

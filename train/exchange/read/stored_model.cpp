@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Limit of the context without ripstop_prompt.json, because a longer key-value cache would fill the memory.
+// Limit of the context without ripstop_prompt.json, because a longer key-value cache could fill the memory.
 constexpr int64_t kMostContext = 2048;
 
 // A config to evaluate the model with. A model of 16-bit values computes in bfloat16. Keys that only training

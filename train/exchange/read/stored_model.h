@@ -14,8 +14,8 @@
 
 namespace ripstop {
 
-/// A checkpoint or a Hugging Face model, readable into any mesh. A checkpoint of adapters counts as the
-/// merged model. Holds open files and no weights. Can be moved, not copied.
+/// A checkpoint or a Hugging Face model, readable into any mesh. A checkpoint of adapters, with its base,
+/// counts as the merged model. Holds no weights. Can be moved, not copied.
 class StoredModel {
  public:
   /// `base`: the model under the checkpoint's adapters, if it is needed; else null.
@@ -48,7 +48,7 @@ class StoredModel {
   /// ripstop::samples_hash. Not collective. Throws Error(kStorage).
   std::string samples_hash() const;
   /// A hash of all weights: over a checkpoint's sidecars, which hash every block (later reads check the
-  /// blocks), or contents_hash. Collective over `world`. Throws Error(kStorage).
+  /// blocks), or contents_hash. Collective over `world`. Throws what contents_hash throws.
   std::string weights_hash(
       Communicator& world, FunctionRef<void(int64_t percent)> watch = [](int64_t) {}) const;
 

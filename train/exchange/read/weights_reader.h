@@ -22,9 +22,8 @@ class WeightsReader {
 
   /// Overwrites unit.master, shard fsdp_index of a unit, with the weights; padding becomes zero. For a unit
   /// of parameter_table, adapters are merged (add_adapters); for a unit of adapter_table, the weights are the
-  /// adapters. A vocabulary table may have more rows than in the model (StoredModel::growth). Reads only what
-  /// the shard needs. Several threads may call. Throws Error(kStorage) if the checkpoint is damaged, and what
-  /// read_pretrained throws.
+  /// adapters. A vocabulary table may have more rows than in the model (StoredModel::growth). Several threads
+  /// may call. Throws Error(kStorage) if the checkpoint is damaged, and what read_pretrained throws.
   void read(int64_t fsdp_index, const UnitStates& unit);
 
  private:
@@ -41,8 +40,7 @@ class WeightsReader {
 /// Reads shard fsdp_index of each of `layouts`, units of parameter_table. Calls take(unit, first, values), on
 /// the caller's thread, with the elements [first, first + values.size()) of the shard of layouts[unit]: every
 /// element once, in order, padding as zero. kBlockThreads threads read pieces of at most `piece_elements` (a
-/// multiple of UnitLayout::kGrain). Needs 16 MiB by default, and the memory of add_adapters. Not collective.
-/// Throws like WeightsReader::read.
+/// multiple of UnitLayout::kGrain). Not collective. Throws like WeightsReader::read.
 void read_in_pieces(Io& io, const StoredModel& model, std::span<const UnitLayout* const> layouts,
                     int64_t fsdp_index,
                     FunctionRef<void(size_t unit, int64_t first, std::span<const float> values)> take,
