@@ -12,7 +12,7 @@
 
 namespace ripstop {
 
-/// The tokenizer class of transformers, with options, that makes the same ids as Tokenizer::encode.
+/// The class of transformers that loads an exported tokenizer.
 struct PythonTokenizer {
   const char* class_name = "AutoTokenizer";
   const char* options = "";  ///< arguments of from_pretrained after the directory
@@ -37,10 +37,10 @@ struct ExportedTokenizer {
 
 /// For a tokenizer.json: its files, byte for byte, and a tokenizer_config.json if it has none. For a
 /// tokenizer.model: tokenizer.model, kTokenizerChoiceFile, tokenizer_config.json, special_tokens_map.json and
-/// tokenizer.json; ripstop reads the first two. transformers prefers tokenizer.json: from the .model alone,
-/// LlamaTokenizer of transformers 5 gives other ids to leading spaces and runs of spaces. With BPE, "<s>",
-/// "</s>" and "<unk>" in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it
-/// is left out, and `difference` says why. `longest`: the model's number of positions. Sources:
+/// tokenizer.json; ripstop reads the first two. From the .model alone, LlamaTokenizer of transformers 5 gives
+/// other ids to leading spaces and runs of spaces, hence tokenizer.json. With BPE, "<s>", "</s>" and "<unk>"
+/// in a text stay text, as in ripstop. If tokenizer.json cannot describe the tokenizer, it is left out, and
+/// `difference` says why. `longest`: the model's number of positions. Sources:
 /// https://github.com/huggingface/tokenizers (the JSON form of Tokenizer);
 /// https://github.com/google/sentencepiece (bpe_model.cc: the order of merges).
 ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest);
@@ -66,7 +66,7 @@ struct ModelCard {
   const ExportedAdapters* adapters = nullptr;
   const ExportedTokenizer& tokenizer;
   std::string prompt_template;     ///< empty if unknown, or if the training was not on summaries
-  std::string chat_template = {};  ///< name of the chat template, whose text prompt_template has; "" if none
+  std::string chat_template = {};  ///< name of the prompt's chat template; "" if none
   std::string question = {};       ///< the prompt of a user's turn {document}, for a model of conversations
   /// The name of the chat template of `question` if `prompt_template` is another prompt, else empty.
   std::string asked_by = {};

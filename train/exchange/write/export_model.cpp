@@ -121,7 +121,7 @@ ExportedTokenizer tokenizer_of_run(const TrainedModel& trained, const ExportOpti
   return files;
 }
 
-// All files except the weights. Adapters have no generation_config.json, because the base has one. The
+// All files except the weights. Adapters have no generation_config.json: that of the base is read. The
 // tokenizer is the run's: a base may lack one, or transformers may read the base's tokenizer differently.
 SmallFiles small_files(Io& io, const TrainedModel& trained, const ExportLayout& layout,
                        const ExportOptions& options, ExportReport& report) {
@@ -172,8 +172,8 @@ ExportDType dtype_of(const TrainedModel& trained, const ExportOptions& options) 
   if (options.dtype) return *options.dtype;
   // An import has no updates, and its weights may come from float16, which bfloat16 would round.
   if (options.adapters || trained.state().updates == 0) return ExportDType::kFloat32;
-  // A run that computes in bfloat16 rounds its weights in every step, so rounding loses nothing. Rounding
-  // merged adapters loses bits, as a note of small_files() says.
+  // A run that computes in bfloat16 rounds its weights in every step: the export has what it computes with.
+  // Rounding merged adapters loses bits, as a note of small_files() says.
   return trained.config.precision.compute == FloatChoice::kBfloat16 ? ExportDType::kBFloat16
                                                                     : ExportDType::kFloat32;
 }
@@ -190,10 +190,9 @@ void require_room(Io& io, const fs::path& folder, int64_t bytes, const std::stri
       hint);
 }
 
-// The space that a checkpoint needs for headers, sidecars and the manifest.
+// Enough space for a checkpoint's headers, sidecars and manifest.
 constexpr int64_t kRoomBesideWeights = int64_t{64} << 20;
 
-// The state of a model that ripstop has not trained.
 CheckpointState imported_state(const StoredModel& model, const fs::path& output) {
   CheckpointState state = model.state();
   RunConfig config = parse_run_config(state.config, model.directory().string());
@@ -248,7 +247,7 @@ int64_t import_model(Io& io, const StoredModel& model, const fs::path& output,
   std::vector<UnitLayout> layouts;
   layouts.reserve(table.size());  // keeps elements in place, because the sources refer to them
   std::vector<ArraySource> sources;
-  std::atomic<int64_t> done = 0;  // weights that all threads have read
+  std::atomic<int64_t> done = 0;  // elements that all threads have read, with padding
   for (const UnitSpec& unit : table) {
     const UnitLayout& layout = layouts.emplace_back(unit, 1, 0, 1);
     sources.push_back([&](int64_t first, int64_t count, void* to) {

@@ -29,13 +29,13 @@ struct CheckedFile {
 using ExportProgress = FunctionRef<void(const char* doing, int64_t done_bytes, int64_t total_bytes)>;
 
 /// Writes the files of `layout` into `directory`, which rank 0 has made and all ranks see. `model` is a
-/// checkpoint of any mesh; adapters are merged (add_adapters). Ranks, and kBlockThreads threads of each,
-/// share the work in parts of about 16 MiB. A thread reads a part, puts rows into Hugging Face's order,
-/// rounds once, writes, and later reads the part back from the device and compares it. After all files are
-/// synced, checks that every byte was written once. With several ranks or `hashes_files`, the ranks then read
-/// all files, perhaps from the page cache, and compare them with what was written. Returns the files on all
-/// ranks. Memory: 20 MiB a thread, and the memory of CheckpointReader. Collective. Throws Error(kStorage),
-/// and Error(kInputData), with the tensor and the number, if the type cannot hold a weight.
+/// checkpoint of any mesh, read by WeightsReader. Ranks, and kBlockThreads threads of each, share the work in
+/// parts of about 16 MiB. A thread reads a part, puts rows into Hugging Face's order, rounds once, writes,
+/// and later reads the part back from the device and compares it. After all files are synced, checks that
+/// every byte was written once. With several ranks or `hashes_files`, the ranks then read all files, perhaps
+/// from the page cache, and compare them with what was written. Returns the files on all ranks. Memory: about
+/// 20 MiB a thread, and that of the reader. Collective. Throws Error(kStorage), the errors of the reader, and
+/// Error(kInputData), with tensor and number, if the type cannot hold a weight.
 std::vector<CheckedFile> export_weights(Io& io, Communicator& world, const StoredModel& model,
                                         const ExportLayout& layout, const std::filesystem::path& directory,
                                         bool hashes_files, ExportProgress progress);
@@ -46,14 +46,14 @@ CheckedFile write_checked_file(Io& io, const std::filesystem::path& directory, c
                                const std::string& bytes);
 
 struct ExportOptions {
-  /// Type of the weights. nullopt: precision.compute of the run; float32 for an import and for exported
-  /// adapters.
+  /// Type of the weights. nullopt: precision.compute of the run; float32 for a model without updates, as an
+  /// import, and for exported adapters.
   std::optional<ExportDType> dtype = {};
   /// Adapters to export without the base, for PEFT; nullopt: the whole model.
   std::optional<ExportedAdapters> adapters = {};
   /// Maximum bytes of the tensors in a weight file; a file with a single tensor may have more.
   int64_t most_file_bytes = ExportLayout::kMostFileBytes;
-  /// Whether the report gets hashes of the weight files, which takes one more pass over the files.
+  /// Whether the report gets hashes of the weight files, which may take one more pass over the files.
   bool hashes_files = true;
   std::string written_by = {};  ///< version and commit of this program
   CardFacts facts = {};         ///< facts for the head of README.md
@@ -67,7 +67,7 @@ struct ExportReport {
   std::vector<CheckedFile> files;  ///< weight files come first
   bool has_tokenizer = false;
   PythonTokenizer python_tokenizer = {};
-  /// Whether the export has a tokenizer and a prompt, so that `ripstop summarize` takes the directory.
+  /// Whether the export has a tokenizer and a prompt for summaries, so that `ripstop summarize` takes it.
   bool writes_summaries = false;
   int64_t weight_files = 0;
   int64_t bytes() const;
@@ -78,8 +78,9 @@ struct ExportReport {
 /// PeftModel.from_pretrained: then the checkpoint must have the units of adapter_table for adapters.lora.
 /// `output` appears complete or not at all (PartialDirectory). Returns the report on rank 0. Collective.
 /// Throws what export_weights throws, and:
-/// - Error(kUsage) if `output` exists and is not an empty directory, or if another process makes it;
-/// - Error(kInputData) if the run was trained with another tokenizer;
+/// - Error(kUsage) if `output` exists and is not an empty directory, if another process makes it, or if no
+///   architecture of transformers describes the model;
+/// - Error(kInputData) if the run was trained with another tokenizer, or has a damaged file;
 /// - Error(kStorage) if anything cannot be read or written; with the numbers, if the disk has too little
 ///   space.
 ExportReport export_model(Io& io, Communicator& world, const TrainedModel& trained,
@@ -87,13 +88,12 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
                           ExportProgress progress);
 
 /// Writes a Hugging Face model as the run directory `output`, with the one-rank checkpoint
-/// checkpoints/step_00000000 and the files of the model's tokenizer, if any. The weights are float32; the
-/// moments are zeros, which take no disk space. The memory does not grow with the model (write_rank_file).
-/// `output` appears complete or not at all. Calls `note` for leftovers of killed imports and with notes on
-/// the files, and `progress`, on this thread, with the number of weights done; an exception of `progress`
-/// ends the import. Returns the bytes of the checkpoint. Needs no MPI; main thread only (libhdf5). Throws
-/// Error(kUsage) if `output` exists and is not an empty directory, Error(kStorage) if writing fails or the
-/// disk has too little space, and what read_pretrained throws.
+/// checkpoints/step_00000000 and the files of the model's tokenizer, if it can be read. The weights are
+/// float32; the moments are zeros, which take no disk space. `output` appears complete or not at all. Calls
+/// `note` for leftovers of killed imports and with notes on the files, and `progress`, on this thread, with
+/// the elements done, padding included; an exception of `progress` ends the import. Returns the bytes of the
+/// checkpoint. Main thread only (libhdf5). Throws Error(kStorage) if the disk has too little space, and the
+/// errors of PartialDirectory, CheckpointWriter, check_storages, Tokenizer and read_pretrained.
 int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
                      const std::function<void(const std::string&)>& note = {},
                      const std::function<void(int64_t elements)>& progress = {});

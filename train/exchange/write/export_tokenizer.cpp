@@ -40,8 +40,8 @@ struct Merge {
 };
 
 // SentencePiece merges the neighbours whose piece has the best score, the leftmost among equal scores;
-// `tokenizers` merges the neighbours that come first in this list. Only runs of spaces have equal scores:
-// with the merges of the longest run first, runs grow to the right, as in SentencePiece.
+// `tokenizers` merges the neighbours that come first in this list. Usually only runs of spaces have equal
+// scores: with the merges of the longest run first, runs grow to the right, as in SentencePiece.
 std::vector<Merge> merges_of(const SentencePieceModel& model) {
   std::unordered_map<std::string_view, float> scores;
   for (const ModelPiece& piece : model.pieces)
@@ -128,7 +128,7 @@ Json post_processor_of(const std::string& bos, int32_t bos_id) {
           {"special_tokens", {{bos, {{"id", bos}, {"ids", {bos_id}}, {"tokens", {bos}}}}}}};
 }
 
-// The id of the unknown piece. Every Tokenizer has one.
+// The id of the unknown piece. Tokenizer refuses a .model without one.
 int32_t unk_of(const SentencePieceModel& model) {
   const auto found = std::ranges::find(model.pieces, PieceKind::kUnknown, &ModelPiece::kind);
   return static_cast<int32_t>(found - model.pieces.begin());
@@ -197,8 +197,8 @@ ExportedTokenizer exported_tokenizer(const Tokenizer& tokenizer, int64_t longest
   if (files.has_json) {
     files.texts = std::move(own.carried);
     files.splits_special = !tokenizer.reads_special_tokens();
-    // AutoTokenizer of transformers 5 builds LlamaTokenizer, GPT2Tokenizer and others anew, without all that
-    // tokenizer.json says. This class takes the file as it is; options win over tokenizer_config.json.
+    // AutoTokenizer of transformers 5 builds LlamaTokenizer, GPT2Tokenizer and others anew, and ignores parts
+    // of tokenizer.json. PreTrainedTokenizerFast reads all of it; options win over tokenizer_config.json.
     files.python = {"PreTrainedTokenizerFast",
                     files.splits_special ? ", split_special_tokens=True" : ", split_special_tokens=False"};
     if (tokenizer.files().find(kTokenizerConfigFile) == nullptr)

@@ -32,7 +32,7 @@ bool needs_torch(const ModelCard& card) {
   return writes_summaries(card) && card.tokenizer.has_json;
 }
 
-// Python code that makes the prompt of ripstop. Python understands the escapes of JSON strings.
+// Python code that makes the prompt of ripstop. Python understands the escapes of text_of_json().
 std::string prompt_function(const ModelCard& card) {
   const bool in_chat = !card.chat_template.empty();
   const TemplateParts parts = parse_template(card.prompt_template, in_chat);
