@@ -126,7 +126,7 @@ std::string foreign_line_hint(std::string_view line) {
                                 const std::string& name) {
   const std::string description(error.description());
   const uint32_t line = error.source().begin.line;
-  // Shows both lines of a key that is given twice, so that people can choose one.
+  // Names both lines of a key that is given twice, so that people can choose one.
   const size_t quote = description.find('\'');
   if (description.find("cannot redefine") != std::string::npos && quote != std::string::npos) {
     const std::string key = description.substr(quote + 1, description.rfind('\'') - quote - 1);
@@ -278,7 +278,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
   return {&key, text, shown_text, kCommandLine, 0};
 }
 
-// Returns nullopt and adds a problem if `text` is not section.key=value, or if the key does not exist.
+// Returns nullopt and adds a problem if `text` is not section.key=value or too long, or its key is unknown.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || text.size() > kLongestLineBytes) {
@@ -298,7 +298,7 @@ std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems
   return std::nullopt;
 }
 
-// Whether an override removes the file's `entry`: both set one key, or keys that exclude each other.
+// Whether an override removes the file's `entry`: both set one key, or they exclude each other.
 bool displaces(const ConfigEntry& override_entry, const ConfigEntry& entry) {
   const std::string by = override_entry.key->path();
   const std::string of = entry.key->path();

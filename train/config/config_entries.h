@@ -46,10 +46,11 @@ struct ConfigEntry {
   int64_t line = 0;   ///< line of the file; 0: an override
 };
 
-/// The entries of the TOML text in its order, then the overrides. An override removes earlier entries of its
-/// key, and the text's entries of keys that exclude it: train.epochs removes train.steps. Unknown keys and
-/// sections, malformed overrides and an empty [lora] go to `problems`. Throws Error(kUsage) if the text is no
-/// UTF-8 or TOML, gives a key twice, or if it or a line is too long. `name`: the text's name in messages.
+/// The entries of the TOML text by line, then the overrides. An override removes earlier entries of its key,
+/// and the text's entries that exclude it: train.epochs removes train.steps. Unknown keys and sections, a
+/// section used as a key, malformed overrides and a [lora] without any key go to `problems`. Throws
+/// Error(kUsage) if the text is no UTF-8 or TOML, gives a key twice, or if it or a line is too long. `name`:
+/// the text's name in messages.
 std::vector<ConfigEntry> read_config_entries(std::string_view toml, const std::string& name,
                                              std::span<const std::string> overrides,
                                              ConfigProblems& problems);

@@ -8,7 +8,6 @@
 namespace ripstop {
 namespace {
 
-// Makes the Field of a member. An enum's Field has functions that convert it to its index and back.
 template <class T>
 Field field_at(T* value) {
   if constexpr (std::is_same_v<T, decltype(LoraConfig::targets)>) {

@@ -35,9 +35,9 @@ using Field =
                  std::vector<double>*, std::vector<std::string>*, ChoiceField, WordsField>;
 
 enum class Presence {
-  kDefault,  ///< may be left out; the key then has its default
+  kDefault,  ///< if left out, the key has its default
   kRequired,
-  kOptional,  ///< may be left out; the key then has no value and is not written to a config
+  kOptional,  ///< if left out, the key has no value and is not written to a config
 };
 
 struct ConfigKey {
@@ -50,7 +50,7 @@ struct ConfigKey {
   bool may_change_on_resume = false;
   bool may_change_if_allowed = false;  ///< on resume with --allow-changes, and with run.continue_from
   bool none_is_auto = false;           ///< an empty optional is written as "auto"
-  std::string_view default_text = {};  ///< shown in docs/config.md; empty: the struct's default
+  std::string_view default_text = {};  ///< in docs/config.md instead of the struct's default
   std::string_view unit = {};          ///< unit of the value; may be empty
   std::string_view doc = {};           ///< the meaning, in Markdown
   /// Names of the key in Hugging Face and torchtitan, for docs/config.md; after a "|", further names that
@@ -91,12 +91,11 @@ std::string value_as_toml(const ConfigKey& key, const RunConfig& config);
 bool is_of_wsd(const ConfigKey& key);
 
 /// The value that to_toml writes; "" for a key without value or default, and for keys that a config may not
-/// have: sizes that the pretrained model or the data set decides, keys of [lora] beside a rank of 0, and keys
-/// of is_of_wsd with another schedule.
+/// have: sizes that the pretrained model or the data set decides, other keys of [lora] beside a rank of 0,
+/// and keys of the schedule "wsd" with another schedule.
 std::string written_value(const ConfigKey& key, const RunConfig& config);
 
-/// The shortest text that reads back as the same double. Has a point or an exponent; otherwise TOML would
-/// read it as an integer.
+/// A text that reads back as `value`. A finite one has a point or an exponent: else TOML reads an integer.
 std::string toml_number(double value);
 
 /// `text` as a quoted and escaped TOML string.

@@ -18,8 +18,8 @@ namespace ripstop {
 namespace {
 
 // Words of other programs, separated by spaces, with ripstop's word or, if there is none, the hint. An
-// ambiguous word is written section.name, a refused value section.value. Other programs' names of keys are
-// not here, but in ConfigKey::elsewhere.
+// ambiguous word is written section.name, a refused value section.value. Other programs' names of ripstop's
+// keys are in ConfigKey::elsewhere.
 struct ForeignWords {
   std::string_view words;
   std::string_view name;  // ripstop's word: a section, a verb or a value; empty: see `answer`
@@ -249,14 +249,14 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   if (key.path() == "data.directory" && std::holds_alternative<std::vector<std::string>>(entry.value))
     return "several data sets are data.directories";
   std::string meant = std::visit(value, key.field(any)), note;
-  // If the key's text says "0: off", a word such as "none" means 0.
+  // If the key's text explains 0, as in "0: off", a word such as "none" means 0.
   if (const size_t zero = key.doc.find("0: "); meant.empty() && zero < key.doc.size() && value.is_nothing()) {
     meant = "0";
     note = fmt::format(" ({})", key.doc.substr(zero, key.doc.find_first_of(";.", zero) - zero));
   }
   if (meant.empty() && !key.unit.empty() && std::holds_alternative<double>(entry.value))
     return fmt::format("it is a whole number of {}, no share", key.unit);
-  // Do not suggest a value that would be refused.
+  // A float outside the range would be refused.
   const double number = std::strtod(meant.c_str(), nullptr);
   if (std::holds_alternative<double>(entry.value) && (number < key.range.least || number > key.range.most))
     meant.clear();

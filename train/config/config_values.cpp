@@ -309,7 +309,7 @@ std::string toml_number(double value) {
 
 std::string toml_string(std::string_view text) {
   std::string result = "\"";
-  // TOML forbids control characters and DEL in strings.
+  // TOML forbids most control characters in strings.
   for (const char c : text) {
     if (c == '"' || c == '\\')
       result += {'\\', c};

@@ -29,7 +29,7 @@ struct GenerationSettings {
   /// means the model's own ids (read_model_ends).
   std::vector<int32_t> eos_token_id = {};
 
-  static constexpr size_t kMostEndTokens = 400;  ///< ids of eos_token_id that fit into a line of a config
+  static constexpr size_t kMostEndTokens = 400;  ///< so many always fit into a line of a config
 
   bool operator==(const GenerationSettings&) const = default;
 

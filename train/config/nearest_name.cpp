@@ -41,7 +41,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return last[b.size()];
 }
 
-// Whether the path is below /proc or /dev/fd, where a near name is another process or descriptor.
+// Whether the path is below /proc or /dev/fd, where a near name may be another process or descriptor.
 bool is_of_the_system(const fs::path& path) {
   std::error_code ignored;
   const std::string at = fs::absolute(path, ignored).lexically_normal().string();

@@ -10,9 +10,9 @@
 
 namespace ripstop {
 
-/// The first candidate with the least edit distance to `name`; "" if none is near enough for a typing error.
-/// Insertions, deletions, substitutions and swaps of neighbours count 1 (optimal string alignment); letter
-/// case, and '-' for '_', count 0.
+/// The first candidate with the least edit distance to `name`, by the first 64 bytes of each; "" if none is
+/// near enough for a typing error. Insertions, deletions, substitutions and swaps of neighbours count 1
+/// (optimal string alignment); letter case, and '-' for '_', count 0.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 /// Sorted names of at most 10,000 entries of `directory`; empty if the directory cannot be read.

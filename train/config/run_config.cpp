@@ -146,7 +146,7 @@ class ConfigBuilder {
     }
   }
 
-  // Refuses missing required keys, and empty paths, which mean the current directory.
+  // Refuses required keys that are missing or an empty path, and an empty run.continue_from.
   void check_required() {
     for (const ConfigKey& key : config_keys()) {
       const bool continues = key.path() == "run.continue_from";
@@ -210,7 +210,7 @@ class ConfigBuilder {
 
   void check_model() {
     ModelConfig sizes = config_.model;
-    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // a stand-in: resolve_run checks the actual size
+    if (sizes.vocab_size == 0) sizes.vocab_size = 1;  // a stand-in: the data set decides the size
     try {
       validate(sizes);
     } catch (const Error& error) {
@@ -235,7 +235,7 @@ class ConfigBuilder {
     }
   }
 
-  // Adds a problem with `what`, a message of validate(). The hint has the source of each key that it names:
+  // Adds a problem with `what`, a message of validate(). The hint has the source of each key in `what`:
   // preset, default, file or command line.
   void blame_sizes(const std::string& what) {
     std::string blamed, origins, absent;

@@ -74,7 +74,7 @@ struct ModelSection : ModelConfig {
   bool operator==(const ModelSection&) const = default;
 };
 
-/// Adapters that train with the frozen weights of model.pretrained; lora.rank 0: no adapters.
+/// Adapters beside the frozen weights of model.pretrained; none if the rank is 0.
 struct LoraSection : LoraConfig {
   std::string adapter;  ///< a PEFT adapter to begin with; empty: new adapters
   bool operator==(const LoraSection&) const = default;
@@ -105,7 +105,7 @@ struct DataSection {
     const char* key;
     std::string what, hint;
   };
-  /// Why these keys are refused; nullopt if they are valid. `has_epochs`: train.epochs is given, too.
+  /// The reason to refuse the data sets or data.weights; nullopt: none. `has_epochs`: train.epochs is given.
   std::optional<Problem> problem(bool has_epochs) const;
   /// The directories of all data sets, in the order of their numbers.
   std::vector<std::string> all() const { return directories.empty() ? std::vector{directory} : directories; }
@@ -261,8 +261,8 @@ std::string fields_text(const ModelConfig& model);
 
 /// Returns `differences` if a run may resume with all of them. Otherwise throws Error(kUsage) that lists the
 /// refused ones: "WHOSE was begun with another config: KEY: OLD -> NEW, ...". `has_weights`: `whose` has
-/// weights, so the hint offers a new run with them, unless [model] or [lora] differs. `allow_changes`:
-/// differences with may_change_if_allowed are not refused.
+/// weights, so the hint offers a new run with them, unless a refused key is of [model] or [lora].
+/// `allow_changes`: differences with may_change_if_allowed are not refused.
 std::vector<ConfigDifference> accept_differences(const std::string& whose,
                                                  std::vector<ConfigDifference> differences,
                                                  bool has_weights = true, bool allow_changes = false);
