@@ -26,8 +26,8 @@ MeshSizes sharding_mesh(const RunConfig& config, int64_t ranks, int64_t tensor) 
   return {.fsdp = ranks / pipeline / tensor, .tensor = tensor, .pipeline = pipeline};
 }
 
-// The smallest mesh that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks; `unit` is
-// a multiple of mesh.pipeline x `tensor`. nullopt if no mesh of up to most_ranks() ranks fits.
+// The smallest mesh found that fits, with a tensor axis of `tensor` ranks and a multiple of `unit` ranks;
+// `unit` is a multiple of mesh.pipeline x `tensor`. nullopt: none was found with up to most_ranks() ranks.
 std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget& target, ResolvedRun run,
                                         int64_t tensor, int64_t unit) {
   // Whether `units` x `unit` ranks fit with the smallest micro-batch. Leaves the plan in `run`.
@@ -54,8 +54,7 @@ std::optional<FittingMesh> fewest_units(const RunConfig& config, const RunTarget
   return fitting_mesh(run);
 }
 
-// The smallest mesh that fits, in nodes of `ranks_per_node` ranks (nullopt: of any size). nullopt if no mesh
-// fits.
+// The smallest mesh found that fits, in nodes of `ranks_per_node` ranks, or of any size without that number.
 std::optional<FittingMesh> fewest_ranks(const RunConfig& config, const RunTarget& target,
                                         const ResolvedRun& run, std::optional<int64_t> ranks_per_node) {
   // Try the config's tensor axis first, then the others from small to large, because large ones are slower.

@@ -29,8 +29,8 @@ struct FittingMeshes {
   /// recomputation that fits and then the largest micro-batch. Only if there are none, `more_ranks` and
   /// `bfloat16_moments` are searched.
   std::vector<FittingMesh> same_ranks;
-  /// The smallest mesh that fits if each rank has as much memory as now: in whole nodes of the present size,
-  /// else in nodes of any size. nullopt: no mesh of up to `most_ranks` ranks fits.
+  /// The smallest mesh found that fits if each rank has as much memory as now: in whole nodes of the present
+  /// size, else in nodes of any size. nullopt: none was found with up to `most_ranks` ranks.
   std::optional<FittingMesh> more_ranks;
   /// Options and overrides for more_ranks: "--nodes 3 --ntasks-per-node 4 mesh.tensor=4". "" without
   /// more_ranks, or if target.ranks_per_node is not known.
@@ -49,7 +49,7 @@ struct FittingMeshes {
 /// across nodes. True if target.ranks_per_node is not known.
 bool tensor_groups_fit_nodes(const RunConfig& config, const RunTarget& target, int64_t tensor);
 
-/// Plans other meshes and micro-batches than those of `run`, with at least the config's recomputation.
+/// Plans alternatives to the mesh and micro-batch of `run`, with at least the config's recomputation.
 /// target.device_memory_bytes must be known. Takes milliseconds a mesh, for most models less than a second.
 FittingMeshes find_fitting_meshes(const RunConfig& config, const RunTarget& target, ResolvedRun run);
 

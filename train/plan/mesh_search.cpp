@@ -16,7 +16,7 @@
 namespace ripstop {
 namespace {
 
-// The most ranks of a pipeline that the search tries. In a longer one, ranks are idle for too long.
+// The most ranks of a pipeline that was not asked for: in a longer one, ranks are idle for too long.
 constexpr int64_t kMostPipeline = 16;
 
 // A mesh with a mode of recomputation, its micro-batches to try (largest first), and the plans made so far.
@@ -26,7 +26,7 @@ class SearchedMesh {
                std::vector<int64_t> sizes)
       : config_(config), target_(target), unplanned_(std::move(unplanned)), sizes_(std::move(sizes)) {}
 
-  // The index of the largest micro-batch that fits; all smaller ones fit, too. sizes().size(): no size fits.
+  // The index of the largest micro-batch that fits; smaller ones count as fitting. sizes().size(): none fits.
   size_t first_that_fits() {
     if (!target_.device_memory_bytes || planned(0).fits(target_)) return 0;  // the usual case
     const auto all = std::views::iota(size_t{0}, sizes_.size());
@@ -58,9 +58,9 @@ class SearchedMesh {
   std::map<size_t, ResolvedRun> planned_;
 };
 
-// Micro-batches of one mesh that fit and have the same lost_percent, largest first. A smaller micro-batch
-// sends at least as many bytes (except for idle sequences), so the best micro-batch left is at `next`, and
-// later ones need no plan yet.
+// Micro-batches of one mesh that fit and have the same lost_percent, largest first. Apart from the bytes of
+// empty sequences, a smaller micro-batch sends no fewer, so the best one left is at `next`, and later ones
+// need no plan yet.
 struct Ladder {
   SearchedMesh* mesh = nullptr;
   std::vector<size_t> indices;

@@ -37,17 +37,17 @@ struct MeshSearch {
   /// the largest micro-batch, then the least memory. Each row has the least recomputation that fits.
   std::vector<ResolvedRun> rows;
   int64_t fitting = 0;             ///< number of plans that fit, in `rows` or not
-  std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if the kept sizes allow no mesh
+  std::optional<MeshSizes> first;  ///< the mesh tried first; nullopt if none was tried
 };
 
 /// Tries every mesh of target.ranks ranks with the sizes in `kept` (not config.mesh's sizes), with the
-/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes whose tensor groups would span
-/// nodes, unless config.mesh.allow_tensor_across_nodes is set. With kept.pipeline, tries only
-/// config.mesh.pipeline_stages_per_rank. Without, tries pipelines of up to 16 ranks with one or two stages
-/// each, if the job has several nodes, a stage lies inside one, and rates of products are known: only time
-/// can weigh lost percent against sent bytes. target.ranks_per_node must be known. Returns at most
-/// `most_rows` rows. With rates, plans and times every micro-batch that fits; without, plans only those that
-/// may be among the best. Throws like unplanned_run.
+/// config's micro-batch or, for "auto", micro_batches_to_try. Skips meshes that cannot cut the batch, and
+/// those whose tensor groups would span nodes, unless config.mesh.allow_tensor_across_nodes is set. With
+/// kept.pipeline, tries only config.mesh.pipeline_stages_per_rank. Without, tries pipelines of up to 16 ranks
+/// with one or two stages each, if the job has several nodes, a stage lies inside one, and rates of products
+/// are known: only time can weigh lost percent against sent bytes. target.ranks_per_node must be known.
+/// Returns at most `most_rows` rows. With rates, plans and times every micro-batch that fits; without, plans
+/// only those that may be among the best. Throws like unplanned_run and with_layers().
 MeshSearch search_meshes(const RunConfig& config, const RunTarget& target, const KeptSizes& kept,
                          int64_t most_rows);
 

@@ -20,8 +20,8 @@ constexpr int64_t kPipelineRows = 2048;
 // The most summaries that a rank writes at once in a validation.
 constexpr int64_t kSlots = 32;
 
-// Plans the model that writes summaries at validations, if the config asks for any, with as many slots as
-// fit.
+// Plans the model that writes summaries at validations, if the config asks for any. Halves its slots until
+// the plan fits.
 void plan_summaries(const RunConfig& config, const RunTarget& target, ResolvedRun& run) {
   if (!config.train.validates() || config.generation.validate_examples == 0) return;
   const int64_t share = divide_up(config.generation.validate_examples, run.summaries_mesh().replicate);
@@ -45,7 +45,7 @@ void plan_with_largest(const RunConfig& config, const RunTarget& target, const s
   if (run.step.sharding.sequence_count != largest) plan_with_micro_batch(config, target, largest, run);
 }
 
-// Returns a text such as "data ranks 2 to 3 have".
+// "data ranks 2 to 3 have".
 std::string last_data_ranks(int64_t first, int64_t data_ranks) {
   if (first == data_ranks - 1) return fmt::format("data rank {} has", first);
   return fmt::format("data ranks {} to {} have", first, data_ranks - 1);
@@ -136,7 +136,7 @@ bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int
       run.plan = plan_fullest(run.request(target.device));
       run.snapshot = {};
       plan_summaries(config, target, run);
-      // Snapshots take the memory that is left.
+      // Snapshots may take the memory that is left.
       run.snapshot = plan_snapshot(config, target, run.trained_table(), run.mesh, run.step.adamw.moments,
                                    run.memory().total());
       if (run.fits(target)) return true;

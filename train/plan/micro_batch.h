@@ -34,8 +34,8 @@ int64_t computed_sequences(const RunConfig& config, const MeshSizes& mesh, int64
 bool plan_with_micro_batch(const RunConfig& config, const RunTarget& target, int64_t sequence_count,
                            ResolvedRun& run);
 
-/// Plans `run` with the first of `recomputes` that lets any of `sizes` fit, and with the largest size that
-/// then fits. Less recomputation saves more time than a larger micro-batch. Neither list may be empty;
+/// Plans `run` with the first of `recomputes` with which the smallest of `sizes` fits, and with the largest
+/// that then fits. Less recomputation saves more time than a larger micro-batch. Neither list may be empty;
 /// `sizes` begins with the largest. If nothing fits, returns false and plans the smallest size with the mode
 /// that needs the least memory. Takes milliseconds.
 bool plan_with_least_recompute(const RunConfig& config, const RunTarget& target,

@@ -96,7 +96,7 @@ RankPlan plan_fullest(const PlanRequest& request) {
 
 std::vector<StagePlan> plan_stages(const PlanRequest& request) {
   const StageSplit split = stage_split(request.model, request.mesh, request.step.sharding);
-  // At most 2 P micro-batches are in flight, however many a step has.
+  // A step of 2 P micro-batches has as many in flight as a longer one.
   const PipelineSizes sizes = pipeline_sizes(request.mesh, request.step.sharding,
                                              std::min(request.micro_batches, 2 * request.mesh.pipeline));
   std::vector<StagePlan> stages(split.layers.size());
@@ -131,7 +131,7 @@ std::vector<SentByOperation> sent_by_operation(const PlanRequest& request,
   MemoryLedger ledger;
   TrainingStep step(request.model, request.step, mesh, stream, ledger);
   for (const int64_t number : {1, 2}) {
-    record.clear();  // keeps the second step only: the first may gather more
+    record.clear();  // the first step may gather more
     step.run(
         request.micro_batches, [](int64_t) { return HostTokens{}; }, 0.0, {number}, [] { return false; });
   }

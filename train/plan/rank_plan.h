@@ -37,10 +37,10 @@ int64_t walked_micro_batches(const MeshSizes& mesh, int64_t micro_batches);
 /// The meta device on which a step is planned.
 Device planned_device(const PlanRequest& request);
 
-/// Runs one step and, if the run validates, one evaluation on kMeta as the rank at `coordinates`: a real
-/// step's code with kernels that compute nothing and communicators that send nothing, so the plan equals the
-/// peak of a real step to the byte. Runs walked_micro_batches(). Takes milliseconds. Needs no device. Not
-/// collective.
+/// Runs a step, two if frozen weights stay gathered, and, if the run validates, an evaluation on kMeta as the
+/// rank at `coordinates`: a real step's code with kernels that compute nothing and communicators that send
+/// nothing, so the plan equals the peak of a real step to the byte. Runs walked_micro_batches(). Takes
+/// milliseconds. Needs no device. Not collective.
 RankPlan plan_rank(const PlanRequest& request, const MeshCoordinates& coordinates);
 
 /// The plan of the rank with the most memory. Plans only the first and last rank of fsdp and tensor axis,

@@ -73,11 +73,12 @@ struct ResolvedRun {
 };
 
 /// Decides what depends on neither mesh nor micro-batch: model, precision, settings of the step, notes.
-/// Throws Error(kUsage) if config and model do not fit, Error(kInputData) for an unknown or small vocabulary.
+/// Throws Error(kUsage) if config and model do not fit, Error(kInputData) for an unknown or too small
+/// vocabulary.
 ResolvedRun unplanned_run(const RunConfig& config, const RunTarget& target);
 
 /// Decides everything and plans the step. Throws like unplanned_run, Error(kResources) if the mesh does not
-/// suit ranks or model, Error(kUsage) if it cannot cut the batch as asked, and PlanTooLarge
+/// suit ranks or model, Error(kUsage) if it cannot cut batch or layers as asked, and PlanTooLarge
 /// (train/plan/fitting_meshes.h) if the plan exceeds the memory.
 ResolvedRun resolve_run(const RunConfig& config, const RunTarget& target);
 

@@ -36,7 +36,7 @@ std::string epochs_text(double epochs) {
 }
 
 // Adds a line for each data set. With several: "data/xsum: 786 examples, none is cut; 112 sequences an epoch,
-// 70% of the run's, about 2.3 epochs". For a resumed run, shares are those of the sequences to come.
+// 70% of the run's, about 2.3 epochs"; of a resumed run, 70% of those after step 40.
 void add_data_lines(const DataSection& config, const TrainingData& data, std::vector<LengthLine>& lines) {
   const std::vector<double> shares = config.shares();
   for (size_t set = 0; set < data.sets.size(); ++set) {

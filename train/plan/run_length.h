@@ -24,8 +24,8 @@ std::span<const StepMetrics> last_steps(const MetricsLog& log, size_t most = 21)
 /// Median tokens a second of last_steps(); nullopt without steps, or if it is 0.
 std::optional<double> median_speed_of_last_start(const MetricsLog& log);
 
-/// median_speed_of_last_start() with its facts; nullopt without it, or if that start had another model,
-/// sequence length, mesh, recomputation or kind of device.
+/// median_speed_of_last_start() as a RunSpeed; nullopt without it, or if that start differs in the number of
+/// parameters, FLOPs a token, mesh, recomputation or kind of device.
 std::optional<RunSpeed> measured_speed(const MetricsLog& log, const ResolvedRun& run,
                                        const RunTarget& target);
 

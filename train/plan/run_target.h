@@ -11,23 +11,23 @@
 
 namespace ripstop {
 
-/// The ranks, device, data set and pretrained model that decide every "auto". Made by run_target.
+/// The ranks, device, data set and pretrained model that decide every "auto".
 struct RunTarget {
   int64_t ranks = 1;
-  int64_t ranks_per_node = 0;  ///< 0: not known; for hints and searches only
+  int64_t ranks_per_node = 0;  ///< 0: not known
   DeviceKind device = DeviceKind::kCpu;
   bool fast_bfloat16 = true;  ///< the device multiplies bfloat16 at least as fast as float32
   /// Memory for one rank and its libraries. nullopt: not known, so no plan is refused.
   std::optional<int64_t> device_memory_bytes;
   /// A rank's share of the host memory that is free now. nullopt: not known.
   std::optional<int64_t> host_memory_bytes = {};
-  int64_t dataset_vocabulary = 0;  ///< 0: no data set, so model.vocab_size is required
+  int64_t dataset_vocabulary = 0;  ///< 0: no data set
   /// The sizes of model.pretrained (read_model_sizes); nullopt without that key.
   std::optional<ModelConfig> pretrained = {};
   /// The ids that end texts of model.pretrained (read_model_ends).
   std::vector<int32_t> pretrained_ends = {};
 
-  /// The speeds of ranks; nullopt: not known, so plans tell no time.
+  /// The speeds of ranks; nullopt: not known.
   std::optional<Rates> rates = {};
   StepRows rows = {};  ///< the data set's rows, for the time
 

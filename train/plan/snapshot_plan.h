@@ -20,7 +20,7 @@ struct SnapshotPlan {
   bool is_whole() const { return kept_bytes == whole_bytes; }
 };
 
-/// Whether a save may run during training: if saves are asynchronous and one is due before the last step.
+/// Whether a save may run during training: saves are asynchronous and one may be due before the last step.
 bool saves_while_training(const RunConfig& config);
 
 /// Bytes of the copies that rank `rank` keeps if copies may take `most_bytes`.
@@ -32,7 +32,8 @@ void limit_copies(SnapshotPlan& plan, const std::vector<UnitSpec>& units, const 
                   DType moments, int64_t most_bytes);
 
 /// Plans the snapshots of a model of `units` on `mesh`. The limit is checkpoint.snapshot_mib, or for "auto"
-/// 0.8 of the free host memory, on a CPU less `planned_bytes`, a rank's memory for everything else.
+/// 0.8 of the free host memory; on a CPU at most target.device_memory_bytes, and less `planned_bytes`, a
+/// rank's memory for everything else.
 SnapshotPlan plan_snapshot(const RunConfig& config, const RunTarget& target,
                            const std::vector<UnitSpec>& units, const MeshSizes& mesh, DType moments,
                            int64_t planned_bytes);

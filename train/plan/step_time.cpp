@@ -167,14 +167,13 @@ struct Span {
   double computing() const { return seconds - exposed; }
 };
 
-// The step of one stage, as if its neighbours never waited.
+// The step of one stage by itself.
 struct StageTime {
   Span all;            // time of the step
   double forward = 0;  // seconds of a micro-batch; 0 in the last stage, whose backward follows at once
   double backward = 0;
 };
 
-// Steps of a stage on the clock.
 class TimedStage {
  public:
   TimedStage(const PlanRequest& request, PlannedClock& clock, const StepRows& rows, int64_t stage)

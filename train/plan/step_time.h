@@ -84,7 +84,7 @@ struct StepTime {
 /// The time of a step after the first, with work and messages overlapped as in the step. Runs the step's code
 /// on kMeta for one rank, because all are alike. In a pipeline, times each different stage by itself, as if
 /// its neighbours never waited, and puts the times together by pipeline_timeline(): messages between stages
-/// slow down nothing else, and exposed_seconds are a mean over the stages. Loading data counts as free. Takes
+/// slow down nothing else, and exposed_seconds are the ranks' mean. Loading data counts as free. Takes
 /// milliseconds. Not collective.
 StepTime plan_step_time(const PlanRequest& request, const Rates& rates, int64_t ranks_per_node,
                         const StepRows& rows = {});

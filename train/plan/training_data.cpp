@@ -34,7 +34,7 @@ BatchLoaderOptions sequence_options(const RunConfig& config) {
 std::optional<int64_t> sequences_of_epochs(TrainingData& data, DataSets datasets,
                                            const BatchLoaderOptions& options, int64_t epochs,
                                            FunctionRef<bool()> goes_on) {
-  // Without packing each epoch has one sequence for each example or piece.
+  // Without packing all epochs have as many sequences as the first.
   if (!options.pack) return epochs * data.epoch_sequences;
   std::vector<int64_t>& sums = data.sequences_before;
   while (std::ssize(sums) <= epochs) {
@@ -91,7 +91,8 @@ std::string chat_text(const TokenDatasetHeader& header) {
   return fmt::format("the chat template {} of {}", header.chat_template, header.chat_date);
 }
 
-/// A note that names the data sets whose prompts differ from the first's of their kind; else "".
+// A note if prompts differ: of conversations from those of the first set with conversations, of summaries
+// from the first of all sets; else "".
 std::string prompts_note(DataSets datasets) {
   const TokenDataset* const conversations = find_conversations(datasets);
   std::vector<std::string> others;

@@ -20,20 +20,20 @@ BatchLoaderOptions loader_options(const RunConfig& config, const ResolvedRun& ru
 struct SetData : DataCounts {
   ExampleKind kind = ExampleKind::kSummary;
   int64_t epoch_targets = 0;  ///< rows of an epoch with a target
-  /// The sum of n^2 over all examples of n tokens, to which attention's time is proportional; n T for running
+  /// The sum of n^2 over all examples of n rows, to which attention's time is proportional; n T for running
   /// text that is longer than a sequence of T.
   double squared_tokens = 0;
   double epochs = 0;  ///< passes over the data in the whole run; with data.weights the expected number
 };
 
-/// The sums over all data sets. `kind` is the first set's; `epochs` is 0 with data.weights: sets differ.
+/// The sums over all data sets. `kind` is the first set's. `epochs` is 0 with data.weights, in `sets` without.
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< the hash of each data set's first PackPlan, with spaces between
   int64_t first_step = 0;      ///< steps done in the checkpoint with which the run goes on
   int64_t steps = 0;           ///< steps of the whole run: train.steps, or as train.epochs need
-  int64_t tokens = 0;          ///< tokens of the whole run; an estimate if it ends inside an epoch
-  /// Sequences in the first 0, 1, 2 .. epochs without data.weights, as far as they are counted.
+  int64_t tokens = 0;          ///< tokens of the whole run; with train.steps an estimate
+  /// Sequences of the first 0, 1, 2 .. epochs, as far as counted; not used with data.weights.
   std::vector<int64_t> sequences_before = {};
 };
 
@@ -55,9 +55,9 @@ std::string content_hashes(const auto& sets) {
   return hashes;
 }
 
-/// Counts the data of a run from step 0. Reads lengths of examples, but no token. With train.epochs, packs
-/// every epoch, because epochs differ in their numbers of sequences. Before each epoch except the first,
-/// calls goes_on(), and returns nullopt if it is false. Throws Error(kInputData) for a set without examples.
+/// Counts the data of a run from step 0. Reads lengths of examples, but no token. With train.epochs and
+/// data.pack, packs every epoch, because epochs differ in their numbers of sequences. Before each epoch but
+/// the first, calls goes_on(), and returns nullopt if it is false. Throws the errors of SequenceReader().
 std::optional<TrainingData> count_training_data(
     DataSets datasets, const RunConfig& config, FunctionRef<bool()> goes_on = [] { return true; });
 
@@ -71,7 +71,7 @@ bool count_run(
 /// Whether any example keeps a target when it is cut to data.sequence_length. Reads no token.
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
-/// Throws Error(kUsage) if data.loss_on applies to no set. Throws Error(kUsage), for conversations
+/// Throws like require_loss_on() and SequenceReader(). Throws Error(kUsage), for conversations
 /// Error(kInputData), if a set has no targets; the hint names a data.sequence_length that is long enough.
 void require_targets(DataSets datasets, const RunConfig& config);
 
