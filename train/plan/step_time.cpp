@@ -9,7 +9,7 @@
 namespace ripstop {
 namespace {
 
-// The number of ranks that a group of `size` ranks along `axis` has on one node.
+// Ranks that a group of `size` ranks along `axis` has on one node.
 int64_t members_of_node(const MeshSizes& mesh, const std::string& axis, int64_t size,
                         int64_t ranks_per_node) {
   if (ranks_per_node == 0) return size;

@@ -26,7 +26,7 @@ struct SetData : DataCounts {
   double epochs = 0;  ///< passes over the data in the whole run; with data.weights the expected number
 };
 
-/// The sums over all data sets. `kind` is the first set's. `epochs` is 0 with data.weights, in `sets` without.
+/// The sums over all data sets. `kind`: the first set's. `epochs` is 0 with data.weights, in `sets` without.
 struct TrainingData : SetData {
   std::vector<SetData> sets;   ///< each data set
   std::string plan_hash = {};  ///< the hash of each data set's first PackPlan, with spaces between
