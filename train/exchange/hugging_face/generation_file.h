@@ -47,8 +47,8 @@ struct GenerationFile {
   std::vector<std::string> ignored;     ///< keys that ripstop ignores, some with the reason
 };
 
-/// Reads `directory`/generation_config.json. Both lists are empty if the file is absent, and leave out keys
-/// without an effect: ids of special tokens, versions, null values, settings that are off in transformers. If
+/// Reads `directory`/generation_config.json. Both lists are empty if the file is absent, and leave out ids of
+/// special tokens, versions, the cache, null values, and settings that are off in transformers. If
 /// num_beams is above 1, do_sample = true is ignored; else, if top_k is absent, do_sample = true adds top_k
 /// 50, the default of transformers. Unless do_sample is true, temperature, top_k and top_p in `values` have
 /// no effect. Throws Error(kInputData) if the file is no JSON object. Source: transformers,
@@ -62,9 +62,9 @@ struct EndTokens {
 };
 
 /// Reads eos_token_id, an id or a list of ids, from `directory`/generation_config.json, else from
-/// config.json. Leaves out ids from `vocabulary_size` on, which the model never writes. Throws
-/// Error(kInputData) if a file is no JSON object, or the value has another type or more than kMostEndTokens
-/// ids. Source: transformers, GenerationConfig.
+/// config.json. Leaves out ids below 0 and from `vocabulary_size` on. Throws Error(kInputData) if a file is
+/// no JSON object, or the value has another type or more than kMostEndTokens ids. Source: transformers,
+/// GenerationConfig.
 EndTokens read_end_tokens(const std::filesystem::path& directory, int64_t vocabulary_size);
 
 /// The text of generation_config.json. The padding token is EOS: ripstop's models have no padding token.

@@ -29,8 +29,8 @@ constexpr size_t kShownDigits = 12;
 // https://github.com/huggingface/tokenizers
 std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
   const std::string text = read_plain_file(path, kMostPiecesBytes, ExitCode::kInputData);
-  constexpr int kDeepestPieces = 16;  // deeper than any tokenizer.json
-  // Leaves out the merges, which are most of the document and have no ids.
+  constexpr int kDeepestPieces = 16;
+  // Leaves out the merges, which are large and have no ids.
   const auto keep = [&](int depth, IndexedJson::parse_event_t event, IndexedJson& value) {
     if (depth > kDeepestPieces)
       fail(ExitCode::kInputData, "{}: nests deeper than {} levels", path.string(), kDeepestPieces);
@@ -55,8 +55,8 @@ std::map<std::string, int64_t> ids_of_pieces(const fs::path& path) {
 }
 
 // A message about the first piece of `tokenizer` that differs in the tokenizer.json at `path`, else "". Skips
-// special tokens, whose names differ between the files of one tokenizer; with may_go_on, also ids beyond
-// the ids of the file.
+// special tokens, whose names may differ between the files of one tokenizer; with may_go_on, also ids beyond
+// those of the file.
 std::string first_difference(const fs::path& path, const Tokenizer& tokenizer, bool may_go_on) {
   const std::map<std::string, int64_t> ids = ids_of_pieces(path);
   for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {

@@ -28,11 +28,11 @@ struct TokenizerOwners {
   std::string remedy = {};
 };
 
-/// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256. If that differs, their pieces
-/// decide where the model has a tokenizer.json and `tokenizer` is a SentencePiece model, or where
-/// tokenizer.json cannot be read. Returns "" if they are equal, else a note: the model has no tokenizer,
-/// `tokenizer` goes on (may_go_on), or pieces alone were compared. Throws Error(kInputData) if they differ,
-/// if `tokenizer` has more pieces than the model has ids, or if tokenizer.json is damaged.
+/// Compares the model's tokenizer with `tokenizer`, by Tokenizer::sha256 or SentencePiece file. If both
+/// differ, pieces decide where the model has a tokenizer.json and `tokenizer` is a SentencePiece model, or
+/// where tokenizer.json cannot be read. Returns "" if they are equal, else a note: the model has no
+/// tokenizer, `tokenizer` goes on (may_go_on), or pieces alone were compared. Throws Error(kInputData) if the
+/// tokenizers differ, `tokenizer` has more pieces than the model has ids, or tokenizer.json is damaged.
 std::string compare_tokenizers(const TokenizerOwners& owners, const Tokenizer& tokenizer);
 
 }  // namespace ripstop

@@ -303,8 +303,7 @@ std::string pretrained_config_json(const ModelConfig& model, ExportDType dtype, 
   }
   fields.json.erase("rope_type");
   fields.json.erase("qk_norm");
-  // transformers 5 reads rope_parameters and dtype, transformers 4 reads rope_theta, rope_scaling and
-  // torch_dtype.
+  // For transformers 5 rope_parameters and dtype, for 4 rope_theta, rope_scaling and torch_dtype.
   nlohmann::json sorted = fields.json;
   sorted.update({{"architectures", {family.architecture}},
                  {"attention_bias", model.attention_bias != AttentionBias::kNone},

@@ -24,8 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = JsonReader::Json;
 
-// The files that hold the weights, in the order in which transformers looks for them: one file, or the index
-// of several files.
+// The files that hold the weights, in the order of transformers' search: one file, or the index of several.
 struct WeightsNames {
   const char *file, *index;
 };

@@ -19,10 +19,11 @@
 namespace ripstop {
 
 /// Parses `text`, a config.json of transformers 4 or 5 that messages call `name`. An absent key has the
-/// default of its architecture in transformers, but sizes of weights must be given. Throws Error(kInputData),
-/// with key and value, if the architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
-/// Qwen3ForCausalLM, or has parts that ripstop does not compute: biases of the feed-forward layers, another
-/// activation, windows in only some layers, rotary angles outside RopeType, quantized weights.
+/// default of its architecture in transformers, but hidden_size, intermediate_size, vocab_size and numbers of
+/// layers and query heads must be given. Throws Error(kInputData) if a size is impossible, or if the
+/// architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, or has
+/// parts that ripstop does not compute: biases of the feed-forward layers, another activation, windows in
+/// only some layers, rotary angles outside RopeType, quantized weights.
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);
@@ -46,7 +47,7 @@ struct PretrainedModel {
   std::string wrappers;             ///< the prefix that take_off_wrappers took off the names
   /// The second copy of a tied embedding table, if the files hold two copies; it must equal the first copy.
   std::optional<StoredTensor> tied_copy;
-  /// Names in the files of tensors that are not read: tables of angles and masks, and biases of zeros.
+  /// Names of tensors that are not read: tables of angles and masks, and biases of zeros.
   std::vector<std::string> ignored;
 
   int64_t bytes() const;  ///< bytes of all files
@@ -73,13 +74,13 @@ void read_pretrained(const PretrainedModel& model, const UnitLayout& layout, int
 void check_storages(const PretrainedModel& model, Communicator& world);
 
 /// XXH3-128 over all tensors: name, dtype, shape, strides, the first 4 KiB of each 16 MiB, and the last 4
-/// KiB. Tells models apart without reading all bytes. Not collective. Throws what contents_hash throws.
+/// KiB. Tells most models apart without reading all bytes. Not collective. Throws what contents_hash throws.
 std::string samples_hash(const PretrainedModel& model);
 
 /// XXH3-128 of names, dtypes, shapes and strides of all tensors, and of the XXH3-128 (32 hex digits) of each
 /// 16 MiB of each tensor, in the order of ripstop's names; equal on any number of ranks. Also sets
 /// StoredTensor::piece_hashes. Each rank hashes a part, with kBlockThreads threads and buffers of 1 MiB.
-/// Calls `watch` a few times a second with the percent of this rank's bytes. Collective over `world`; if a
+/// Calls `watch` a few times a second with the percent of this rank's part. Collective over `world`; if a
 /// rank fails, all throw. Throws Error(kStorage), and Error(kInputData) if a file became shorter.
 std::string contents_hash(
     const PretrainedModel& model, Communicator& world,

@@ -24,7 +24,7 @@ inline constexpr size_t kMostDims = 8, kMostNameBytes = 512;
 
 struct StoredTensor {
   std::string name;
-  std::string dtype;           ///< the file's spelling: "F32", "F16", "BF16", "I64"
+  std::string dtype;           ///< as in safetensors: "F32", "F16", "BF16", "I64"
   std::vector<int64_t> shape;  ///< empty for a single number
   size_t file = 0;             ///< index of the file, if a model has several files
   int64_t begin = 0;           ///< offset of the first byte in the file
@@ -73,7 +73,7 @@ inline uint16_t to_float16(float value) {
   uint32_t half = 0;
   if (size > 0x7f800000U)  // NaN: quiet, with the upper bits of its payload
     half = 0x7e00U | (size >> 13 & 0x1ffU);
-  else if (size >= 0x477ff000U)  // from 65,520 on, numbers become infinite
+  else if (size >= 0x477ff000U)  // 65,520
     half = 0x7c00U;
   else if (size >= 0x38800000U)  // 2^-14 and above: rounds 13 bits off, changes the exponent's bias
     half = (size + 0xfffU + (size >> 13 & 1U) - (112U << 23)) >> 13;

@@ -244,7 +244,7 @@ class StateDictReader : public JsonReader {
     const auto is = [&](size_t i, Kind kind) { return values_[given[i]].kind == kind; };
     if (callee == kOrderedDict && given.empty()) return push({.kind = Kind::kDict});
     if (callee == kParameter && given.size() == 3 && is(0, Kind::kTensor)) return stack_.push_back(given[0]);
-    // Refuses a seventh argument, which says that the elements are to be negated or conjugated.
+    // Refuses a seventh argument, which may say that the elements are to be negated or conjugated.
     if (callee == kTensor && given.size() == 6 && is(0, Kind::kStorage) && is(1, Kind::kInteger) &&
         is(2, Kind::kTuple) && is(3, Kind::kTuple))
       return push({Kind::kTensor, values_[given[1]].number, {}, {given[0], given[2], given[3]}});

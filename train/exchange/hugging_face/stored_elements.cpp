@@ -90,7 +90,7 @@ class TensorReader {
     }
   }
 
-  // Reads rows of a tensor with strides, in lines along rows or columns, whichever reads less.
+  // Reads rows of a tensor with strides, in lines along rows or columns, whichever costs less.
   void read_lines(const Rows& rows, int64_t column, int64_t columns) {
     // A vector has one stride, which serves as of_row and as of_column.
     const int64_t of_row = place_.tensor.strides.front(), of_column = place_.tensor.strides.back();
@@ -110,8 +110,7 @@ class TensorReader {
         read_line(place(row, 0), of_column, columns, rows.to + row * rows.stride, 1);
   }
 
-  // Reads `count` elements, `step` elements apart in the file and `to_step` apart in `to`. `first`: the index
-  // of the first element.
+  // Reads `count` elements from index `first` on, `step` apart in the file and `to_step` apart in `to`.
   void read_line(int64_t first, int64_t step, int64_t count, float* to, int64_t to_step) {
     const int64_t most = step == 0 ? count : (buffer_elements_ - 1) / step + 1;
     for (int64_t done = 0; done < count;) {
@@ -160,8 +159,7 @@ class TensorReader {
                   "another program writes the file, or its disk fails: take the weights from their source");
   }
 
-  // Converts elements [done, done + count) of the band from the buffer, and writes them to their rows of the
-  // destination.
+  // Converts elements [done, done + count) of the band, which are in the buffer, into their rows.
   void scatter(const Rows& rows, int64_t columns, int64_t done, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count;) {
       const int64_t row = (done + i) / columns, column = (done + i) % columns;

@@ -21,7 +21,8 @@ struct WeightsHeader {
 /// The tensors of `file`: if its name ends with .bin, the state dict of torch.save, else safetensors. Reads
 /// only headers and pickle. Throws what read_safetensors_header, read_zip_directory, check_member and
 /// read_state_dict throw, and Error(kInputData), with file and fault, if the file is from PyTorch before 1.6,
-/// TorchScript or big-endian, or if the pickle or a storage is missing, or a size is not as stated.
+/// TorchScript or big-endian, has members in two folders, or lacks the pickle or a storage, or if one of them
+/// has a wrong size.
 WeightsHeader read_weights_header(const InputFile& file);
 
 }  // namespace ripstop

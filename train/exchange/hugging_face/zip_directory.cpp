@@ -33,7 +33,7 @@ class ZipReader : public JsonReader {
   }
 
  private:
-  // The record at the end of the file says where the directory lies; a comment may follow the record.
+  // The record at the end of the file, before a comment, says where the directory lies.
   void find_directory() {
     constexpr int64_t kMostCommentBytes = 65535;
     const int64_t tail_bytes = std::min(file_.bytes(), kEndBytes + kMostCommentBytes);
