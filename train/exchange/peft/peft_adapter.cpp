@@ -167,8 +167,7 @@ Json number_of(double value) {
 
 constexpr const char *kPeftWeights = "adapter_model.safetensors", *kPickledWeights = "adapter_model.bin";
 
-// The file with the weights. Throws if a file of the adapters is missing, with a hint that depends on the
-// files that are there.
+// The file with the weights. Throws if a file of the adapters is missing.
 fs::path find_weights(const fs::path& directory) {
   const auto has = [&](const char* name) { return is_file(directory / name); };
   if (!has(kPeftConfigFile)) {
@@ -209,7 +208,7 @@ LoraConfig read_peft_config(const std::filesystem::path& directory) {
 }
 
 std::string peft_config_json(const LoraConfig& lora, const std::string& base) {
-  // Writes the keys that every version of PEFT knows. The defaults of all other keys have no effect.
+  // The defaults of PEFT's other keys have no effect.
   const Json config = {{"base_model_name_or_path", base.empty() ? Json(nullptr) : Json(base)},
                        {"bias", kNoBias},
                        {"fan_in_fan_out", false},

@@ -23,11 +23,12 @@ inline constexpr const char* kBaseExport = "exported-base";
 
 /// Parses `text`, an adapter_config.json that messages call `name`. The dropout has an effect only in
 /// training. peft_type, r (at least 1), lora_alpha and target_modules must be given; other absent keys have
-/// the default of PEFT's LoraConfig. Throws Error(kInputData), with key and value, if the adapters are not
-/// LoRA adapters or need something that ripstop does not compute: DoRA, a rank or scale for each matrix
-/// (rank_pattern, alpha_pattern), biases, other trained modules (modules_to_save), adapters only on some
-/// layers, targets that are no projection of a LLaMA layer, initial values that change the base (PiSSA,
-/// OLoRA, LoftQ), or any unknown key that is not empty. Source: peft, tuners/lora/config.py.
+/// the default of PEFT's LoraConfig. Throws Error(kInputData), with key and value, if a number is impossible,
+/// or the adapters are not LoRA of a causal language model or need something that ripstop does not compute:
+/// DoRA, a rank or scale for each matrix (rank_pattern, alpha_pattern), biases, other trained modules
+/// (modules_to_save), adapters only on some layers, targets that are no projection of a LLaMA layer, initial
+/// values that may change the base (PiSSA, OLoRA, LoftQ), or an unknown key that is not empty. Source: peft,
+/// tuners/lora/config.py.
 LoraConfig parse_peft_config(std::string_view text, const std::string& name);
 
 LoraConfig read_peft_config(const std::filesystem::path& directory);
@@ -50,8 +51,8 @@ struct PeftAdapter {
   std::vector<ZipMember> storages = {};  ///< storages of a .bin file
   std::string wrappers = {};             ///< the prefix that take_off_wrappers took off the names
 
-  /// Reads all weights, and returns a hash of them and of lora_lines. Throws Error(kStorage), and
-  /// Error(kInputData) if a storage does not have its CRC-32.
+  /// Reads the whole file, and returns a hash of it and of lora_lines. Throws Error(kInputData) if a storage
+  /// does not have its CRC-32, and what InputFile::read_at throws.
   std::string weights_hash() const;
 };
 
