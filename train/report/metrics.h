@@ -132,7 +132,7 @@ struct StartEvent {
   std::optional<std::string> continued_from;  ///< the checkpoint with which run.continue_from began the run
   /// Changes of the config from step `step` + 1 on, which --allow-changes or run.continue_from accepted.
   std::vector<ConfigDifference> changes;
-  std::optional<RunAccount> account;  ///< of all starts so far; nullopt if that of earlier ones is lost
+  std::optional<RunAccount> account;  ///< sum over all starts so far; nullopt if a part is lost
   double time = 0;
   static void fields(auto& self, auto& field) {
     field("steps", self.steps);

@@ -24,7 +24,7 @@ inline constexpr size_t kMostDims = 8, kMostNameBytes = 512;
 
 struct StoredTensor {
   std::string name;
-  std::string dtype;           ///< as in safetensors: "F32", "F16", "BF16", "I64"
+  std::string dtype;           ///< the code of safetensors: "F32", "F16", "BF16", "I64"
   std::vector<int64_t> shape;  ///< empty for a single number
   size_t file = 0;             ///< index of the file, if a model has several files
   int64_t begin = 0;           ///< offset of the first byte in the file
