@@ -203,7 +203,8 @@ CorpusCounts read_xsum(const CorpusSource& source, CorpusProgress& progress, con
       give(input.filename().string(), input.string(),
            [&] { return read_whole_file(input, kMostArticleBytes, ExitCode::kInputData); });
       std::error_code ignored;
-      progress.done += bytes ? static_cast<int64_t>(std::filesystem::file_size(input, ignored)) : 1;
+      const auto size = bytes ? std::filesystem::file_size(input, ignored) : 1;
+      progress.done += ignored ? 0 : static_cast<int64_t>(size);
       continue;
     }
     TarInput tar(input);
