@@ -1,11 +1,8 @@
 #include "data/chat/conversation_json.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "model/core/error.h"
 
@@ -103,15 +100,6 @@ void append_turns(const JsonReader& reader, const Json& list, bool all_count, Re
   }
 }
 
-}  // namespace
-
-bool has_conversation(const Json& object) {
-  return object.contains("messages") || object.contains("conversations") ||
-         (object.contains("prompt") && object.contains("completion"));
-}
-
-namespace {
-
 ReadConversation read_parts(const JsonReader& reader, const Json& object) {
   ReadConversation read;
   read.not_text = tool_member(object);
@@ -120,15 +108,11 @@ ReadConversation read_parts(const JsonReader& reader, const Json& object) {
       append_turns(reader, reader.list(object, name, 0, INT64_MAX), /*all_count=*/true, read);
       return read;
     }
-  if (!has_conversation(object)) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : object.items()) names.push_back(name);
-    reader.refuse_with(
-        "--source jsonl reads documents with summaries, --source text running text",
-        "no conversation: 'messages', 'conversations', or 'prompt' with 'completion' are "
-        "expected; the line has {}",
-        names.empty() ? "no fields" : fmt::format("{}", fmt::join(names, ", ")).substr(0, 200));
-  }
+  if (!has_conversation(object))
+    reader.refuse_with("--source jsonl reads documents with summaries, --source text running text",
+                       "no conversation: 'messages', 'conversations', or 'prompt' with 'completion' are "
+                       "expected; the line has {}",
+                       shown_names(object));
   const Json &prompt = object["prompt"], &completion = object["completion"];
   read.is_joined = prompt.is_string() && completion.is_string();
   if (read.is_joined) {

@@ -35,6 +35,9 @@ std::string text_of_conversation(const Conversation& conversation);
 Conversation conversation_of_text(const JsonReader& reader, std::string_view text);
 
 /// Whether `object` has `messages`, `conversations`, or `prompt` with `completion`.
-bool has_conversation(const JsonReader::Json& object);
+bool has_conversation(const auto& object) {
+  return object.contains("messages") || object.contains("conversations") ||
+         (object.contains("prompt") && object.contains("completion"));
+}
 
 }  // namespace ripstop

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -20,7 +19,6 @@ using Json = JsonReader::Json;
 
 /// Plain text is cut before a line that would make a document longer than this: memory stays bounded.
 constexpr size_t kMostDocumentBytes = 1 << 20;
-constexpr size_t kShownNames = 12;
 
 // Names that data sets give their document and summary fields.
 constexpr std::array<std::string_view, 9> kDocumentNames = {
@@ -28,10 +26,10 @@ constexpr std::array<std::string_view, 9> kDocumentNames = {
 constexpr std::array<std::string_view, 8> kSummaryNames = {"summary",  "highlights", "target", "abstract",
                                                            "headline", "tldr",       "output", "title"};
 
-/// The first of `known` that is in `names`; "NAME" if there is none.
-std::string guess(const std::vector<std::string>& names, std::span<const std::string_view> known) {
+/// The first of `known` that is in `object`; "NAME" if there is none.
+std::string guess(const Json& object, std::span<const std::string_view> known) {
   for (const std::string_view name : known)
-    if (std::ranges::find(names, name) != names.end()) return std::string(name);
+    if (object.contains(std::string(name))) return std::string(name);
   return "NAME";
 }
 
@@ -72,13 +70,11 @@ Json parse_line(const std::string& line, const CorpusExample& at, int kept_level
 std::string take_text(const Json& object, const std::string& field, bool is_pair, const CorpusExample& at) {
   const auto found = object.find(field);
   if (found == object.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : object.items()) names.push_back(name);
-    std::string hint = "name the field: --document-field " + guess(names, kDocumentNames);
-    if (is_pair) hint += " --summary-field " + guess(names, kSummaryNames);
+    std::string hint = "name the field: --document-field " + guess(object, kDocumentNames);
+    if (is_pair) hint += " --summary-field " + guess(object, kSummaryNames);
     throw Error(ExitCode::kInputData,
                 fmt::format("{}:{}: field '{}' is missing; the line has {}", at.file, at.line, field,
-                            names.empty() ? "no fields" : some_of(names, kShownNames)),
+                            shown_names(object)),
                 hint);
   }
   if (found->is_null()) return "";

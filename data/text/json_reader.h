@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/text/utf8.h"
 #include "model/core/error.h"
 #include "model/core/function_ref.h"
 #include "model/core/one_line.h"
@@ -24,6 +25,14 @@ std::string with_nulls_for_nan(std::string_view json);
 /// Names and values of the members of the valid JSON object `json`, in order. A value is its text in `json`,
 /// so that numbers keep all digits.
 std::vector<std::pair<std::string, std::string_view>> members_of(std::string_view json);
+
+/// The first twelve names in the JSON object `object`, for a message; "no fields" if it is empty.
+template <class Object>
+std::string shown_names(const Object& object) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object.items()) names.push_back(begin_of(name));
+  return names.empty() ? "no fields" : in_one_line(some_of(names, 12));
+}
 
 /// `object`, which must not be empty, as text indented by one space a level, with a last member "hash":
 /// "xxh3-128:" and the hash of all bytes before the comma in front of it (JsonReader::require_seal).

@@ -1,7 +1,5 @@
 #include "data/text/text_lines.h"
 
-#include <fmt/ranges.h>
-
 #include <optional>
 
 #include "data/text/json_reader.h"
@@ -25,19 +23,17 @@ std::string text_of(const std::string& line, const TextLines& lines, std::vector
   const auto object = nlohmann::json::parse(with_nulls_for_nan(line), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) fail(ExitCode::kInputData, "{}: not a JSON object", lines.place());
   const auto text = object.find(field);
-  if (text == object.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : object.items()) names.push_back(name);
+  if (text == object.end())
     fail(ExitCode::kInputData, "{}: no field '{}'; the line has {}", lines.place(), field,
-         fmt::join(names, ", "));
-  }
+         shown_names(object));
   if (!text->is_string())
     fail(ExitCode::kInputData, "{}: '{}' is of type {}, expected a string", lines.place(), field,
          text->type_name());
   if (ids == nullptr) return *text;
-  std::string& id = ids->emplace_back(object.contains("id") ? object["id"].dump() : "");
+  std::string& id = ids->emplace_back();
+  // Lists and objects stay text: the JSON library would write them recursively.
   for (const auto& [name, value] : members_of(line))
-    if (name == "id" && object["id"].is_number()) id = value;
+    if (name == "id") id = object["id"].is_string() ? object["id"].dump() : std::string(value);
   return *text;
 }
 

@@ -107,6 +107,11 @@ std::vector<std::string_view> words_in(std::string_view text, std::string_view s
   return words;
 }
 
+std::string begin_of(const std::string& text) {
+  constexpr size_t kMostBytes = 40;
+  return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
+}
+
 std::string some_of(std::span<const std::string> names, size_t most) {
   const size_t more = names.size() - std::min(names.size(), most);
   return fmt::format("{}{}", fmt::join(names.first(names.size() - more), ", "),

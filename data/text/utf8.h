@@ -48,6 +48,9 @@ std::string_view strip(std::string_view text);
 /// The words of `text`, none empty; any character of `separators` separates two words.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
 
+/// The start of `text`, valid UTF-8, for a message: all of it up to 40 bytes, else "start...".
+std::string begin_of(const std::string& text);
+
 /// The first `most` of `names`: "a, b and 3 more"; "a, b" if there are no more.
 std::string some_of(std::span<const std::string> names, size_t most);
 

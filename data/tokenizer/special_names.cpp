@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <exception>
 #include <utility>
 
-#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
 #include "model/core/error.h"
@@ -17,11 +15,10 @@ using Json = JsonReader::Json;
 
 // The JSON object in the file `path`; an empty object if the file is absent or damaged.
 Json read_json(const std::filesystem::path& path) {
-  if (!is_file(path)) return Json::object();
   try {
-    Json json = Json::parse(read_plain_file(path, kMostSmallBytes, ExitCode::kInputData));
-    return json.is_object() ? json : Json::object();
-  } catch (const std::exception&) {
+    return JsonReader(path.string(), ExitCode::kInputData)
+        .parse(read_plain_file(path, kMostSmallBytes, ExitCode::kInputData));
+  } catch (const Error&) {
     return Json::object();
   }
 }

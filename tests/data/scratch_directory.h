@@ -43,4 +43,9 @@ inline std::string read_bytes(const std::filesystem::path& path) {
   return out.str();
 }
 
+/// A JSON list that nests deeper than the stack allows recursion.
+inline std::string deep_list() {
+  return std::string(300'000, '[') + std::string(300'000, ']');
+}
+
 }  // namespace ripstop

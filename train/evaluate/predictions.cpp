@@ -33,7 +33,8 @@ std::string hash_of(const Prediction& prediction) {
 // Parses prediction `example`; nullopt if the line is torn, edited or out of order.
 std::optional<Prediction> parse_prediction(std::string_view line, int64_t example, bool checks_hash = true) {
   using nlohmann::json;  // an ordered object would take quadratic time
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto is_shallow = [](int depth, json::parse_event_t, json&) { return depth <= 1; };
+  const json object = json::parse(line, is_shallow, /*allow_exceptions=*/false);
   if (!object.is_object() || object.value("example", json()) != json(example)) return std::nullopt;
   Prediction prediction;
   for (const auto& [name, member] : kTexts) {

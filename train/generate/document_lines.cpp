@@ -7,7 +7,6 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "data/chat/conversation_json.h"
 #include "data/files/directory.h"
@@ -25,12 +24,6 @@ using Json = JsonReader::Json;
 
 // The JSON library writes a value recursively, so each level takes stack. No real data is that deep.
 constexpr int kDeepest = 200;
-
-// The start of `text`, valid UTF-8, for a message.
-std::string begin_of(const std::string& text) {
-  constexpr size_t kMostBytes = 40;
-  return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
-}
 
 // A hint on the JSON error in a line that begins with '{'.
 std::string fault_of(const std::string& line, const Json::parse_error& error) {
@@ -86,19 +79,15 @@ Json parse_object(std::string& line, const TextLines& lines) {
 
 // Throws an error with the names of the line's fields, and a hint on how to rename one to `document`.
 [[noreturn]] void refuse_fields(const Json& object, const TextLines& lines, bool takes_turns) {
-  std::vector<std::string> names;
   std::string text;
-  for (const auto& [name, value] : object.items()) {
-    names.push_back(begin_of(name));
-    // The hint guesses that the first string is the document, and skips names too long to show.
-    if (text.empty() && value.is_string() && name != "id" && name != "summary" && names.back() == name)
+  // The hint guesses that the first string is the document, and skips names too long to show.
+  for (const auto& [name, value] : object.items())
+    if (text.empty() && value.is_string() && name != "id" && name != "summary" && begin_of(name) == name)
       text = name;
-  }
   const std::string wanted = takes_turns ? "'messages', 'prompt' or 'document'" : "'document'";
   const std::string field = text.empty() ? ".NAME" : ".[" + text_of_json(text) + "]";
   throw Error(ExitCode::kInputData,
-              fmt::format("{}: no field {}; the line has {}", lines.place(), wanted,
-                          names.empty() ? "no fields" : some_of(names, 12)),
+              fmt::format("{}: no field {}; the line has {}", lines.place(), wanted, shown_names(object)),
               !takes_turns && has_conversation(object)
                   ? "conversations are for models that were trained on them"
                   : fmt::format("rename the field of the text: jq -c {} IN.jsonl >OUT.jsonl",

@@ -118,6 +118,9 @@ TEST(CorpusTest, BadJsonlLinesAreNamed) {
     expect_error(ExitCode::kInputData, {"train.jsonl:3: ", words},
                  [&] { read_all(source_of({scratch / "train.jsonl"}, SourceKind::kJsonl)); });
   }
+  write_bytes(scratch / "train.jsonl", "{\"x\": " + deep_list() + "}\n");
+  expect_error(ExitCode::kInputData, {"train.jsonl:1: ", "nests deeper"},
+               [&] { read_all(source_of({scratch / "train.jsonl"})); });
 }
 
 TEST(CorpusTest, InvalidUtf8IsMarkedNotThrown) {
@@ -203,6 +206,12 @@ TEST(CorpusTest, AFileThatChangesWhileItIsReadIsRefused) {
       std::ofstream(scratch / "train.jsonl", std::ios::app) << "{\"document\": \"e\", \"summary\": \"s\"}\n";
     });
   });
+  write_bytes(scratch / "d/1.summary", article("[SN]", "S.", "D."));
+  expect_error(ExitCode::kInputData, {"1.summary", "went away"}, [&] {
+    read_corpus(resolve_source(source_of({scratch / "d"})), progress,
+                [&](CorpusExample&) { std::filesystem::remove(scratch / "d/1.summary"); });
+  });
+  EXPECT_EQ(progress.done, 0);
 }
 
 TEST(CorpusTest, PlainTextIsOneDocumentAFileWithItsLineEndsNormal) {

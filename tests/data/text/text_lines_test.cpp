@@ -50,6 +50,8 @@ TEST_F(TextLinesTest, JsonObjectsHoldASummary) {
                       "\n{\"summary\": \"\", \"id\":1.50}\n"),
                  &ids);
   EXPECT_EQ(ids, (Texts{"123456789012345678901234", "\"a\"", "1.50"}));
+  read_summaries(file("{\"summary\": \"\", \"id\": " + deep_list() + "}\n"), &ids);
+  EXPECT_EQ(ids.back(), deep_list());
 }
 
 TEST_F(TextLinesTest, AFileMayBeCompressed) {
@@ -115,7 +117,8 @@ TEST_F(TextLinesTest, AnEmptyPipeHasNoLine) {
 TEST_F(TextLinesTest, WhatDoesNotFitIsRefusedWithItsLine) {
   EXPECT_EQ(refusal("{\"summary\": \"a\"}\nplain\n"), "texts:2: not a JSON object");
   EXPECT_EQ(refusal("{\"summary\": \"a\"}\n[1]\n"), "texts:2: not a JSON object");
-  EXPECT_EQ(refusal("\n{\"text\": \"a\"}\n"), "texts:2: no field 'summary'; the line has text");
+  EXPECT_EQ(refusal("\n{\"text\": \"a\", \"" + std::string(50, 'x') + "\\n\": 1}\n"),
+            "texts:2: no field 'summary'; the line has text, " + std::string(40, 'x') + "...");
   EXPECT_EQ(refusal("{\"summary\": 3}\n"), "texts:1: 'summary' is of type number, expected a string");
   EXPECT_EQ(refusal("good\nbad \xC3\n"), "texts:2: invalid UTF-8 at byte 5");
   EXPECT_EQ(refusal("{\"summary\": \"\xFF\"}\n"), "texts:1: invalid UTF-8 at byte 14");

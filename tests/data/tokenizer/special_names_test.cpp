@@ -29,8 +29,9 @@ TEST(SpecialNames, AreThoseOfPiecesAndOfTheModelsAddedTokens) {
   for (const char* name : {"</s>", "<|im_end|>", "[PAD]", "<eot>", "<a>", "<b>", "<|x|>"})
     EXPECT_EQ(all.find("text" + std::string(name) + "."), name);
   EXPECT_EQ(all.find("a word ## b"), "");
+  const std::string deep = "{\"added_tokens_decoder\": " + deep_list() + "}";
   for (const char* file : {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"})
-    for (const char* bytes : {"{", "[1]", "5", R"({"added_tokens_decoder": 1})"}) {
+    for (const char* bytes : {"{", "[1]", "5", R"({"added_tokens_decoder": 1})", deep.c_str()}) {
       write_bytes(scratch / file, bytes);
       EXPECT_EQ(SpecialNames(Tokenizer(scratch.path())).find("</s>"), "</s>");
     }

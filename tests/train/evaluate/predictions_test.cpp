@@ -87,6 +87,7 @@ TEST_F(PredictionFileTest, CutsAtTheFirstLineOutOfOrder) {
       "\n";
   for (const std::string& lines :
        {second, std::string("{}\n"), std::string("\n"), std::string("[0]\n"),
+        "{\"example\":" + deep_list() + "}\n",
         std::string(R"({"example":0,"id":1,"summary":"","reference":"","document":"","at_limit":false})"
                     "\n")}) {
     write_bytes(scratch_ / "evaluation/predictions.jsonl", lines + second);

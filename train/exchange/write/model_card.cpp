@@ -254,7 +254,7 @@ std::map<std::string, KnownScores> known_scores(const fs::path& run) {
     try {
       const std::string text = read_plain_file(at->path() / "scores.json", kMostBytes, ExitCode::kInputData);
       const std::string name = at->path().filename().string();
-      found.emplace(name, scores_of(Json::parse(text), name));
+      found.emplace(name, scores_of(JsonReader(name, ExitCode::kInputData).parse(text), name));
     } catch (const std::exception&) {
       continue;  // an unfinished evaluation has no scores.json
     }

@@ -23,6 +23,8 @@ TEST(ModelCard, SaysWhatTheModelIs) {
               R"({"step": 7, "split": "test", "examples": 5, "loss": 2.5, "perplexity": 12.1825,)"
               R"( "rouge1": {"fmeasure": 0.25}, "rouge2": {"fmeasure": 0.125}, "rougeL": null})");
   write_bytes(scratch / "evaluation/step_00000008-test/scores.json", "{");
+  write_bytes(scratch / "evaluation/step_00000008-deep/scores.json",
+              R"({"step": 8, "split": "test", "examples": 5, "loss": )" + deep_list() + "}");
   std::filesystem::create_directories(scratch / "evaluation/step_00000009-test");
   CheckpointState state;
   state.step = 9;
