@@ -90,6 +90,7 @@ struct Hdf5File::State {
   FileHandle file;
   std::vector<Hdf5Array> arrays;
   std::map<std::string, StringArray> strings;
+  size_t links = 0;  // that walk() has followed; many may lead to one object
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
@@ -109,18 +110,18 @@ struct Hdf5File::State {
 
 void Hdf5File::State::walk(const std::string& group) {
   // A hostile file could cause an endless walk or a stack overflow. Real files stay far below these limits.
-  constexpr size_t kMostLinks = 1'000'000, kDeepest = 8;
+  constexpr size_t kMostLinks = 100'000, kDeepest = 8;
   if (static_cast<size_t>(std::count(group.begin(), group.end(), '/')) > kDeepest)
     refuse("groups nest too deep");
-  std::vector<std::pair<std::string, H5L_type_t>> links;
+  std::vector<std::pair<std::string, H5L_type_t>> found;
   hsize_t index = 0;
   need(H5Literate_by_name(file.get(), group.empty() ? "/" : group.c_str(), H5_INDEX_NAME, H5_ITER_INC, &index,
-                          collect_links, &links, H5P_DEFAULT),
+                          collect_links, &found, H5P_DEFAULT),
        fmt::format("list group '/{}'", group));
-  for (const auto& [link, type] : links) {
+  for (const auto& [link, type] : found) {
     const std::string name = group.empty() ? link : group + "/" + link;
     if (type != H5L_TYPE_HARD) refuse("'{}' is a soft or external link, which is not allowed", name);
-    if (arrays.size() + strings.size() > kMostLinks) refuse("more than {} objects", kMostLinks);
+    if (++links > kMostLinks) refuse("more than {} links", kMostLinks);
     const hid_t object = need(H5Oopen(file.get(), name.c_str(), H5P_DEFAULT), fmt::format("open '{}'", name));
     const H5I_type_t kind = H5Iget_type(object);
     H5Oclose(object);

@@ -260,6 +260,14 @@ TEST_F(TokenDatasetTest, FilesOfOtherFormsAreRefused) {
     H5Sclose(space);
     H5Pclose(creation);
   });
+  refused("more than 100000 links", [](hid_t f) {
+    // 8^6 paths lead to the last group.
+    for (std::string group; group.size() < 12; group += "/0") {
+      H5Gclose(H5Gcreate2(f, (group + "/0").c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+      for (char name = '1'; name < '8'; ++name)
+        H5Lcreate_hard(f, (group + "/0").c_str(), f, (group + "/" + name).c_str(), H5P_DEFAULT, H5P_DEFAULT);
+    }
+  });
   refused("never written", [](hid_t f) { H5Dclose(make_array(f, "tokens", H5T_STD_U16LE, {64})); });
 }
 
