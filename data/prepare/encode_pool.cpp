@@ -50,6 +50,7 @@ void EncodePool::submit() {
 
 void EncodePool::add(CorpusExample&& example) {
   filling_bytes_ += static_cast<int64_t>(example.document.size() + example.summary.size());
+  for (const Message& turn : example.conversation) filling_bytes_ += std::ssize(turn.content);
   filling_.emplace_back().source = std::move(example);
   if (filling_.size() >= kBatchExamples || filling_bytes_ >= kBatchBytes) submit();
 }

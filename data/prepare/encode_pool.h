@@ -17,7 +17,7 @@ struct EncodedExample {
   uint64_t pair_hash = 0;        ///< hash of the texts, to find duplicates
   bool has_control = false;      ///< SplitReport::control_characters counts the example
   bool has_long_word = false;    ///< encoding threw LongWordError; `tokens` is empty
-  std::string refusal;           ///< text of a ConversationError, with `tokens` empty; "" if none
+  std::string refusal;           ///< text of that or a ConversationError, with `tokens` empty; "" if none
   std::string name_in_document;  ///< name of a special token in a text that is no answer; "" if none
   std::string name_in_answer;    ///< likewise in an answer: a summary or a turn of the assistant
 };

@@ -45,7 +45,7 @@ std::string place_of(const CorpusExample& example) {
   return example.line > 0 ? fmt::format("{}:{}", file, example.line) : file;
 }
 
-/// place_of(example), then the fault. `refusal`: the chat template's reason.
+/// place_of(example), then the fault. `refusal`: EncodedExample::refusal.
 std::string describe(const CorpusExample& example, const Fault& fault, const std::string& refusal = "") {
   return fmt::format("{}: {}{}", place_of(example), fault.why,
                      fault.skip == Skip::kNotText ? example.not_text : refusal);
@@ -214,8 +214,7 @@ void Preparation::skip(const CorpusExample& example, const Fault& fault, const s
 void Preparation::take(EncodedExample& encoded) {
   const CorpusExample& source = encoded.source;
   std::optional<Fault> fault = fault_of(source, kind());
-  if (!fault && encoded.has_long_word)
-    fault = {Skip::kLongWord, "the tokenizer cannot encode it: a part of over 1 MiB, or too many steps"};
+  if (!fault && encoded.has_long_word) fault = {Skip::kLongWord, "the tokenizer cannot encode it: "};
   if (!fault && !encoded.refusal.empty()) fault = {Skip::kRefused, "the chat template refuses it: "};
   // A template may leave answers without targets or tokens.
   if (!fault && kind() == ExampleKind::kConversation && encoded.tokens.targets() == 0) fault = kNoAnswer;
@@ -314,8 +313,9 @@ void Preparation::encode_all(const Tokenizer& tokenizer, const PromptTemplate& p
           if (fault_of(source, kind())) return;
           try {
             example.tokens = encode(source, tokenizer, prompt);
-          } catch (const LongWordError&) {
+          } catch (const LongWordError& error) {
             example.has_long_word = true;
+            example.refusal = error.what();
             return;
           } catch (const ConversationError& error) {
             example.refusal = error.what();

@@ -59,6 +59,12 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
   // Check the templates before the tokenizer is trained, which may take minutes.
   if (!options.chat_template.empty() && options.chat_template != "auto") chat_style(options.chat_template);
   parse_template(prompt_template, !options.chat_template.empty());
+  // An attribute of an HDF5 file, with its name and type, takes at most 64 KiB.
+  constexpr size_t kMostBytes = 64'000;
+  for (const auto& [name, text] :
+       {std::pair("--template", prompt_template), {"--chat-date", options.chat_date}})
+    if (text.size() > kMostBytes)
+      fail(ExitCode::kUsage, "{} has {} bytes, a data set holds {} of it", name, text.size(), kMostBytes);
   if (options.vocab_size != 0) check_vocabulary_size(options.vocab_size);
   if (options.threads < 1 || options.threads > 1024) {
     throw Error(ExitCode::kUsage, fmt::format("--threads is {}, 1 to 1024 is possible", options.threads),

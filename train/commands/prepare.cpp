@@ -76,8 +76,8 @@ void print_report(std::FILE* stream, const PrepareReport& report, const std::str
           "refuses",
           skipped.of(Skip::kNotText), skipped.of(Skip::kNoAnswer), skipped.of(Skip::kRefused));
     print_to(stream,
-             "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} with a word over 1 "
-             "MiB{}; the first: {}\n",
+             "skipped      {}: {} empty or null, {}, {} not UTF-8, {} with NUL bytes, {} that the tokenizer "
+             "cannot encode{}; the first: {}\n",
              counted(count, "example"), skipped.of(Skip::kEmpty),
              counted(skipped.of(Skip::kDuplicate), "duplicate"), skipped.of(Skip::kInvalidUtf8),
              skipped.of(Skip::kNul), skipped.of(Skip::kLongWord), chats, report.first_skipped);

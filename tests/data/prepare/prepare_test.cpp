@@ -8,6 +8,7 @@
 
 #include "data/dataset/prompt_template.h"
 #include "data/dataset/token_dataset.h"
+#include "data/prepare/encode_pool.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tests/data/compressed_files.h"
 #include "tests/data/prepare_fixture.h"
@@ -99,6 +100,17 @@ TEST_F(PrepareTest, WhatCannotBeUsedIsCountedAndSkipped) {
   expect_refused(ExitCode::kInputData, "train.jsonl:1: ");
 }
 
+TEST(EncodePool, CountsBothCopiesOfAConversation) {
+  int64_t taken = 0;
+  const auto nothing = [](EncodedExample&) {};
+  EncodePool pool(1, nothing, [&](EncodedExample&) { ++taken; });
+  CorpusExample example;
+  example.document = std::string(600 << 10, 'a');
+  example.conversation = {{Role::kUser, example.document}};
+  for (int i = 0; i < 2; ++i) pool.add(CorpusExample(example));
+  EXPECT_EQ(taken, 1) << "a batch has 1 MiB, so the second has to wait for the only thread";
+}
+
 TEST_F(PrepareTest, AWordOfOverAMebibyteIsSkippedAndCounted) {
   const std::string word((1 << 20) + 1, 'q');
   std::string words;
@@ -110,7 +122,7 @@ TEST_F(PrepareTest, AWordOfOverAMebibyteIsSkippedAndCounted) {
   EXPECT_EQ(report.splits[0].examples, 1);
   EXPECT_EQ(report.splits[0].skipped.of(Skip::kLongWord), 2);
   EXPECT_EQ(report.skipped().total(), 2);
-  EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot encode it: a part of over 1 MiB");
+  EXPECT_HAS(report.first_skipped, "train.jsonl:1: the tokenizer cannot encode it: a word of over 1 MiB");
   EXPECT_EQ(Tokenizer(scratch_ / "out").decode(tokens_of(TokenDataset(scratch_ / "out/train.h5"), 0)),
             words + "\n\nTL;DR: s");
 }
@@ -237,6 +249,12 @@ TEST_F(PrepareTest, MistakesAreKnownBeforeTheTokenizerIsLearnt) {
   expect_refused(ExitCode::kUsage, "{document}");
   options_.prompt_template = "{document} ";
   expect_refused(ExitCode::kUsage, "not end in a space");
+  options_.prompt_template = "{document}" + std::string(64'000, ':');
+  expect_refused(ExitCode::kUsage, "--template has 64010 bytes, a data set holds 64000");
+  options_ = good;
+  options_.output = scratch_ / "long";
+  options_.prompt_template = "{document}" + std::string(63'990, ':');
+  EXPECT_EQ(prepare(options_).splits[0].examples, 2);
   slow();
   options_.vocab_size = 2'000'000;
   expect_refused(ExitCode::kUsage, "2000000 pieces");
