@@ -293,7 +293,10 @@ void Components::read_pre_tokenizer(const Json& json) {
     read_metaspace(json);
   } else if (type == "Split") {
     allow(json, {"pattern", "behavior", "invert"});
-    add_split(pattern(json), behavior(json), reader_.flag(json, "invert"));
+    TextPattern parts = pattern(json);
+    // Else the hash would be that of a tokenizer with Punctuation or Whitespace, which have these sources.
+    if (parts.regex && (parts.source == "punctuation" || parts.source == "words")) parts.source += "(?:)";
+    add_split(std::move(parts), behavior(json), reader_.flag(json, "invert"));
   } else if (type == "Digits") {
     allow(json, {"individual_digits"});
     add_split(regex(R"(\p{N})"),

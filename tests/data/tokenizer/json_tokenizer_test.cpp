@@ -365,6 +365,14 @@ TEST(JsonTokenizerTest, TheHashIsOfWhatDecidesIdsAndTexts) {
         R"([{"op": "replace", "path": "/decoder", "value": {"type": "Fuse"}}])",
         R"([{"op": "replace", "path": "/added_tokens/0/lstrip", "value": true}])"})
     EXPECT_NE(tokenizer_of(json.patch(json_of(change))).sha256(), first) << change;
+  for (const auto& [type, split] :
+       {std::pair("Punctuation", R"("punctuation"}, "behavior": "Isolated", "invert": false})"),
+        {"Whitespace", R"("words"}, "behavior": "Removed", "invert": true})"}}) {
+    json["pre_tokenizer"] = {{"type", type}};
+    const std::string own = tokenizer_of(json).sha256();
+    json["pre_tokenizer"] = json_of(R"({"type": "Split", "pattern": {"Regex": )" + std::string(split));
+    EXPECT_NE(tokenizer_of(json).sha256(), own) << type;
+  }
 }
 
 TEST(JsonTokenizerTest, LongTextsWithoutSpacesAndManyWords) {
