@@ -1,6 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,14 +18,15 @@ class RegexScratch {
  public:
   /// A limit far above what texts usually take, and far below the hours of a quadratic expression.
   static constexpr double kMostSeconds = 60;
-  /// Lets find() fail once the thread has used `seconds` more of processor time. Without a call: no limit.
+  RegexScratch() { start(); }  ///< begins with a limit, as by start()
+  /// Lets find() fail once the thread has used `seconds` more of processor time.
   void start(double seconds = kMostSeconds);
 
  private:
   friend class Regex;
   void allocate();
   bool is_late(size_t starts);
-  double end_seconds_ = std::numeric_limits<double>::infinity();
+  double end_seconds_ = 0;
   size_t unread_starts_ = 0;
   template <class T>
   using Owned = std::unique_ptr<T, void (*)(T*)>;
@@ -50,7 +50,7 @@ class Regex {
     size_t begin = 0, end = 0;
   };
   /// The first match in the valid UTF-8 `text` that begins at byte `at` or later. Throws Error(kInputData) if
-  /// the search takes too many steps or too much memory, or if the time that start() gave is over.
+  /// the search takes too many steps or too much memory, or if the time of `scratch` is over.
   std::optional<Match> find(std::string_view text, size_t at, RegexScratch& scratch) const;
 
  private:

@@ -102,7 +102,6 @@ std::string TokenDecoder::byte_level(std::string_view token) const {
 
 std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
   RegexScratch scratch;
-  scratch.start();
   for (const DecodeStep& step : steps_) {
     switch (step.kind) {
       case DecodeStep::Kind::kByteLevel: {
