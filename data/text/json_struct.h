@@ -111,8 +111,8 @@ class FieldReader {
   enum class Mode {
     kExact,         ///< refuses unknown members (in end()), and absent or bad ones
     kSkipsUnknown,  ///< accepts unknown members, refuses absent or bad ones
-    /// Refuses a wrong type, an unknown word and an integer beyond kMost. An absent member leaves the value
-    /// unchanged, but word(), flags() and list() refuse it. null is read as NaN for a double.
+    /// Refuses a wrong type, an unknown word and an integer beyond kMost or its type. An absent member leaves
+    /// the value unchanged, but word(), flags() and list() refuse it. null is read as NaN for a double.
     kLenient
   };
 
@@ -176,7 +176,9 @@ class FieldReader {
   }
 
   void read(const char* key, std::integral auto& value, int64_t least = 0, int64_t most = kMost) {
+    using Limits = std::numeric_limits<std::remove_cvref_t<decltype(value)>>;
     if (is_lenient()) least = -kMost, most = kMost;
+    least = std::max<int64_t>(least, Limits::min()), most = std::min<uint64_t>(most, Limits::max());
     value = static_cast<std::remove_cvref_t<decltype(value)>>(reader_.integer(json_, key, least, most));
   }
   void read(const char* key, double& value) {

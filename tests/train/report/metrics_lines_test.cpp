@@ -200,5 +200,10 @@ TEST_F(MetricsLines, UnknownEventsAndKeysAreSkipped) {
   EXPECT_EQ(log.steps[0].step, 2);
 }
 
+TEST_F(MetricsLines, IntegersBeyondTheirTypeAreRefused) {
+  set_text("{\"event\":\"end\",\"step\":1,\"exit_code\":4294967296}\n");
+  EXPECT_HAS(read_metrics(path_).damage, "'exit_code' must be a whole number from -2147483648 to 2147483647");
+}
+
 }  // namespace
 }  // namespace ripstop
