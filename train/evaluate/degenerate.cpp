@@ -29,9 +29,9 @@ bool repeats(WordSpan words) {
 bool copies(std::string_view document, WordSpan summary) {
   const std::vector<std::string_view> words = words_in(document, kWhite);
   const auto ends = [&](std::string_view word) {
-    const size_t behind = static_cast<size_t>(word.data() + word.size() - document.data());
-    return word.find_last_of(".!?") + 1 == word.size() ||
-           (behind < document.size() && document[behind] == '\n');
+    const auto end = static_cast<size_t>(word.data() + word.size() - document.data());
+    const size_t behind = document.find_first_not_of(" \t\r", end);
+    return word.find_last_of(".!?") + 1 == word.size() || behind == document.npos || document[behind] == '\n';
   };
   for (size_t i = 0; i < words.size() && i < summary.size() && words[i] == summary[i]; ++i)
     if (i + 1 >= kFew && ends(words[i])) return true;

@@ -12,7 +12,7 @@ struct Degenerate {
   bool empty = false;     ///< no word
   bool repeats = false;   ///< four words in a row occur twice
   /// The summary begins with the document's first sentence, which ends at the first word, from the fourth on,
-  /// that ends with . ! ? or has a line feed behind it.
+  /// that ends with . ! ? or is the last of its line.
   bool copies = false;
 };
 

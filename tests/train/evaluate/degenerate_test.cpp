@@ -26,6 +26,8 @@ TEST(Degenerate, TheFirstSentence) {
   EXPECT_FALSE(signs("Mr. Li won a race.", document).copies);
   EXPECT_FALSE(signs("Li won the race.", document).copies);
   EXPECT_TRUE(signs("A headline has no full", "A headline has no\nfull stop").copies) << "a line ends it";
+  for (const char* end : {"", " \nThe", "\r\nThe"})
+    EXPECT_TRUE(signs("A headline has no stop", std::string("A headline has no") + end).copies) << end;
   EXPECT_FALSE(signs("Yes! No! Or", "Yes! No! Or what?").copies) << "less than four words are in many texts";
   EXPECT_FALSE(signs("", document).copies);
   EXPECT_FALSE(signs("a b c d.", "").copies);
