@@ -179,7 +179,6 @@ std::vector<PlannedSequence> StepPlanner::take_step(LoaderStep& step) {
     SetShare& share = step.sets[set];
     ++share.sequences;
     for (const PackItem& item : items) {
-      ++step.examples;
       share.rows += item.rows;
       set_at_[set].tokens += item.rows;
       share.target_count += readers_[set].target_count(item);

@@ -50,7 +50,6 @@ struct LoaderStep {
   /// Cursors before and after the step.
   DataCursor begin, end;
   int64_t sequences = 0;       ///< less than global_batch_sequences only in the last step of a run
-  int64_t examples = 0;        ///< pieces of long running text count as examples
   int64_t rows = 0;            ///< rows of the sequences, without padding
   int64_t target_count = 0;    ///< the divisor of the loss sum
   std::vector<SetShare> sets;  ///< for each data set

@@ -29,12 +29,13 @@ LastTurns last_turns(const TokenDataset& dataset, int64_t example, int64_t end, 
   return turns;
 }
 
-}  // namespace
-
+/// Whether `loss_on` applies to files of `kind`.
 bool is_word_for(ExampleKind kind, LossOn loss_on) {
   if (loss_on == LossOn::kAuto || loss_on == LossOn::kAll) return true;
   return (loss_on != LossOn::kSummary) == (kind == ExampleKind::kConversation);
 }
+
+}  // namespace
 
 LossOn resolve_loss_on(const TokenDatasetHeader& header, LossOn loss_on, const std::string& name) {
   const bool chat = header.kind == ExampleKind::kConversation;

@@ -34,9 +34,6 @@ struct CutPlace {
   int64_t tokens = 0, turns = 0;  ///< `turns`: whole turns among `tokens`
 };
 
-/// Whether `loss_on` applies to files of `kind`.
-bool is_word_for(ExampleKind kind, LossOn loss_on);
-
 /// Resolves data.loss_on for a file with `header`: never returns kAuto, nor kAll for conversations. A word
 /// for other kinds counts as kAuto. Throws Error(kUsage) with the file's `name` if the result needs all
 /// turns of the assistant, but only the last turns have right targets.

@@ -237,7 +237,7 @@ std::string TokenDatasetWriter::finish() {
   OutputFile out(s.path, OutputFile::Mode::kExisting);
   for (size_t i = 0; i < arrays.size(); ++i) {
     const InputFile spool(s.spool_paths[i], ExitCode::kStorage);
-    copy_range(spool, 0, out, arrays[i].offset_bytes, arrays[i].bytes());
+    copy_begin(spool, out, arrays[i].offset_bytes, arrays[i].bytes());
   }
   out.sync();
   // Until the sync, the spool files are the only complete copy.

@@ -200,13 +200,12 @@ std::string AppendFile::text() const {
   return text;
 }
 
-void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset,
-                int64_t bytes) {
+void copy_begin(const InputFile& from, OutputFile& to, int64_t offset, int64_t bytes) {
   std::string buffer(static_cast<size_t>(std::min(bytes, kCopyBytes)), '\0');
   for (int64_t done = 0; done < bytes;) {
     const int64_t part = std::min(bytes - done, kCopyBytes);
-    from.read_at(from_offset + done, buffer.data(), part);
-    to.write_at(to_offset + done, buffer.data(), part);
+    from.read_at(done, buffer.data(), part);
+    to.write_at(offset + done, buffer.data(), part);
     done += part;
   }
 }

@@ -137,6 +137,7 @@ class AppendFile {
 /// fail_storage(). `tries` counts the failures; start with 0.
 void wait_for_storage(const std::filesystem::path& path, std::string_view what, int error, int& tries);
 
-void copy_range(const InputFile& from, int64_t from_offset, OutputFile& to, int64_t to_offset, int64_t bytes);
+/// Copies the first `bytes` bytes of `from` to byte `offset` of `to`.
+void copy_begin(const InputFile& from, OutputFile& to, int64_t offset, int64_t bytes);
 
 }  // namespace ripstop

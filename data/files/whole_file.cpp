@@ -108,7 +108,7 @@ std::string copy_aside(Io& io, const std::filesystem::path& path, const std::str
   try {
     const InputFile from(path, ExitCode::kStorage);
     OutputFile copy(io, aside);
-    copy_range(from, 0, copy, 0, from.bytes());
+    copy_begin(from, copy, 0, from.bytes());
     copy.sync();
     copy.close();
     // The copy must survive a power loss: the caller cuts the original next.

@@ -49,10 +49,6 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string_view model, const std
                   "tokenizers of LLaMA's kind have unk, bos and eos, and those of T5 and PEGASUS do not: "
                   "ripstop prepare --vocab-size N makes one");
   }
-  // SentencePiece does not return add_dummy_prefix, so encode a letter and look for the space.
-  std::vector<std::string> probe;
-  processor_->Encode("a", &probe).IgnoreError();
-  adds_space_ = !probe.empty() && probe.front().starts_with(kSpacePiece);
   find_cuts(model);
 }
 
@@ -81,6 +77,7 @@ void SentencePieceTokenizer::find_cuts(std::string_view bytes) {
   can_cut_ = model.algorithm == SentencePieceModel::kBpe && model.character_map.empty() &&
              model.escapes_spaces && !model.removes_extra_spaces && !model.spaces_end_words && has_space &&
              !has_unused;
+  adds_space_ = model.adds_space && model.escapes_spaces && !model.spaces_end_words;
 }
 
 /// Whether `text` may be cut before byte `at`: there must be a space that is not its last byte, and no piece
@@ -143,18 +140,16 @@ std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text,
   return before;
 }
 
-void SentencePieceTokenizer::for_each_span(std::string_view text,
-                                           FunctionRef<bool(const SpannedToken&)> take) const {
-  bool wanted = true;
+std::vector<SpannedToken> SentencePieceTokenizer::encode_with_spans(std::string_view text) const {
+  std::vector<SpannedToken> tokens;
   for_each_part(text, [&](std::string_view part, size_t begin) {
-    if (!wanted) return;
     const auto encoded = processor_->EncodeAsImmutableProto({part.data(), part.size()});
-    for (size_t i = 0; wanted && i < encoded.pieces_size(); ++i) {
+    for (size_t i = 0; i < encoded.pieces_size(); ++i) {
       const auto piece = encoded.pieces(static_cast<int>(i));
-      wanted =
-          take(SpannedToken{static_cast<int32_t>(piece.id()), static_cast<int64_t>(begin + piece.end())});
+      tokens.push_back({static_cast<int32_t>(piece.id()), static_cast<int64_t>(begin + piece.end())});
     }
   });
+  return tokens;
 }
 
 std::string SentencePieceTokenizer::decode(const std::vector<int32_t>& ids) const {

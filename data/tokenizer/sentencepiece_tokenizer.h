@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "data/tokenizer/spanned_token.h"
-#include "model/core/function_ref.h"
 
 namespace sentencepiece {
 class SentencePieceProcessor;
@@ -35,8 +34,8 @@ class SentencePieceTokenizer {
 
   /// See Tokenizer::encode.
   std::vector<int32_t> encode(std::string_view text, std::vector<int32_t> before) const;
-  /// Calls take(token) for the tokens of `text` until take() returns false.
-  void for_each_span(std::string_view text, FunctionRef<bool(const SpannedToken&)> take) const;
+  /// See Tokenizer::encode_with_spans.
+  std::vector<SpannedToken> encode_with_spans(std::string_view text) const;
   /// The text of `ids`, without control tokens and, if adds_space(), without the space before the first word.
   /// Throws Error(kInputData) for an id outside the vocabulary.
   std::string decode(const std::vector<int32_t>& ids) const;

@@ -119,9 +119,8 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // The origin is the match's last letter, or the letter before an empty match, as in `tokenizers`.
-        const uint32_t first = text.origins[piece.begin].begin;
-        out.append(step.content, end > piece.begin ? text.origins[end - 1] : Origin{first, first});
+        // The origin is the match's last letter, as in `tokenizers`. No pattern here matches the empty text.
+        out.append(step.content, text.origins[end - 1]);
         check_growth(text, out);
       }
     }

@@ -1,5 +1,6 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -179,24 +180,12 @@ std::vector<int32_t> Tokenizer::encode_continuation(std::string_view text,
 }
 
 std::vector<SpannedToken> Tokenizer::encode_with_spans(std::string_view text) const {
-  if (json_) return encode_json(text);
-  std::vector<SpannedToken> tokens;
-  sentencepiece_->for_each_span(text, [&](const SpannedToken& token) {
-    tokens.push_back(token);
-    return true;
-  });
-  return tokens;
+  return json_ ? encode_json(text) : sentencepiece_->encode_with_spans(text);
 }
 
 int64_t Tokenizer::tokens_before(std::string_view text, int64_t byte) const {
-  int64_t count = 0;
-  const auto is_before = [&](const SpannedToken& token) { return token.end_byte <= byte && ++count > 0; };
-  if (sentencepiece_)
-    sentencepiece_->for_each_span(text, is_before);
-  else
-    for (const SpannedToken& token : encode_json(text))
-      if (!is_before(token)) break;
-  return count;
+  const std::vector<SpannedToken> tokens = encode_with_spans(text);
+  return std::ranges::upper_bound(tokens, byte, {}, &SpannedToken::end_byte) - tokens.begin();
 }
 
 void Tokenizer::check_id(int32_t id) const {

@@ -17,11 +17,15 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 3> kBesideJson = {kTokenizerConfigFile, kSpecialTokensFile,
                                                     kChatTemplateFile};
 
-/// The members of the kTokenizerChoiceFile `file`; an empty object if the file is absent.
-JsonReader::Json read_choice(const JsonReader& reader, const fs::path& file) {
-  if (!is_file(file)) return JsonReader::Json::object();
-  return reader.parse(read_plain_file(file, kMostSmallBytes, ExitCode::kInputData));
-}
+/// The kTokenizerChoiceFile of a directory.
+struct ChoiceFile {
+  explicit ChoiceFile(const fs::path& directory) : path(directory / kTokenizerChoiceFile) {
+    if (is_file(path)) json = reader.parse(read_plain_file(path, kMostSmallBytes, ExitCode::kInputData));
+  }
+  fs::path path;
+  JsonReader reader{path.string(), ExitCode::kInputData};
+  JsonReader::Json json = JsonReader::Json::object();  // empty if the file is absent
+};
 
 void add_choice(const TokenizerChoice& choice, JsonReader::Json& json) {
   if (!choice.eos_token.empty()) json["eos_token"] = choice.eos_token;
@@ -102,9 +106,7 @@ std::string TokenizerFiles::token_name(const char* file, const char* key) const 
 }
 
 std::string tokenizer_file_name(const fs::path& directory) {
-  const fs::path choice = directory / kTokenizerChoiceFile;
-  const JsonReader reader(choice.string(), ExitCode::kInputData);
-  const JsonReader::Json json = read_choice(reader, choice);
+  const auto& [path, reader, json] = ChoiceFile(directory);
   if (reader.find(json, "file") != nullptr) {
     std::string name = reader.text(json, "file", kMostTokenNameBytes);
     if (name != kSentencePieceFile && name != kTokenizerJsonFile)
@@ -116,15 +118,12 @@ std::string tokenizer_file_name(const fs::path& directory) {
 }
 
 TokenizerChoice read_tokenizer_choice(const fs::path& directory) {
-  const fs::path file = directory / kTokenizerChoiceFile;
-  const JsonReader reader(file.string(), ExitCode::kInputData);
-  return choice_of(reader, read_choice(reader, file));
+  const ChoiceFile file(directory);
+  return choice_of(file.reader, file.json);
 }
 
 std::optional<TokenizerChoice> read_question_choice(const fs::path& directory) {
-  const fs::path file = directory / kTokenizerChoiceFile;
-  const JsonReader reader(file.string(), ExitCode::kInputData);
-  const JsonReader::Json json = read_choice(reader, file);
+  const auto& [path, reader, json] = ChoiceFile(directory);
   if (reader.find(json, "questions") == nullptr) return std::nullopt;
   TokenizerChoice choice = choice_of(reader, reader.member(json, "questions"));
   if (!choice.chat_template) choice.chat_template = "";  // none, not the documents' template

@@ -257,7 +257,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
   }
   if (replace || begin + std::ssize(kept) != file.bytes() || std::filesystem::hard_link_count(path) > 1)
     replace_file(posix_io(), path, [&](OutputFile& out) {
-      copy_range(file, 0, out, 0, begin);
+      copy_begin(file, out, 0, begin);
       out.write_at(begin, kept.data(), std::ssize(kept));
     });
   return note;
