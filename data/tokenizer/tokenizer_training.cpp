@@ -8,6 +8,7 @@
 
 #include "data/files/hash.h"
 #include "data/text/hash_set.h"
+#include "data/text/utf8.h"
 #include "data/tokenizer/tokenizer.h"
 #include "model/core/error.h"
 #include "model/core/number.h"
@@ -21,6 +22,8 @@ constexpr int64_t kPiecesWithoutText = 259;  // bytes and control tokens
 /// Up to this bound on pieces, a refusal names the largest possible size. The trainer finds it by making all
 /// merges, in a second or two.
 constexpr int64_t kMostToCount = 32'000;
+/// Longer lines are cut, at a space if there is one: the trainer crashes at words of 32,768 letters.
+constexpr size_t kMostLineBytes = 32'000;
 
 class LineIterator final : public sentencepiece::SentenceIterator {
  public:
@@ -81,8 +84,7 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "true"},
       {"character_coverage", "0.99995"},
-      // The default of 4,192 bytes would skip long paragraphs.
-      {"max_sentence_length", "1048576"},
+      {"max_sentence_length", std::to_string(kMostLineBytes)},
       {"num_threads", "1"},
       {"unk_id", "0"},
       {"bos_id", "1"},
@@ -155,7 +157,13 @@ void check_vocabulary_size(int64_t vocabulary_size) {
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
   check_vocabulary_size(vocabulary_size);
   std::vector<std::string> lines;
-  for (std::string line; next_line(line);) lines.push_back(std::move(line));
+  for (std::string line; next_line(line);)
+    for (size_t begin = 0, end; begin < line.size(); begin = end) {
+      end = begin + kMostLineBytes;
+      if (const size_t space = line.rfind(' ', end); end < line.size())
+        end = space != line.npos && space > begin ? space : character_begin(line, end);
+      lines.push_back(line.substr(begin, end - begin));
+    }
   if (const WordBound bound = bound_words(lines); bound.pieces < vocabulary_size)
     refuse_few_words(lines, bound, vocabulary_size);
   std::string model;

@@ -229,6 +229,8 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
   EXPECT_HAS(found, fmt::format("| --vocab-size {} is the least", fewest));
   EXPECT_EQ(Tokenizer(train({letters}, fewest), "fewest").vocabulary_size(), fewest);
   EXPECT_HAS(training_refusal({letters}, fewest - 1), "letters alone");
+  const std::string word(70'000, 'q');  // too long for the trainer
+  EXPECT_EQ(Tokenizer(train({letters, word}, fewest + 9), "word").vocabulary_size(), fewest + 9);
   EXPECT_HAS(training_refusal({"a b"}, 10), "300 to 1000000 are possible");
 }
 
