@@ -59,7 +59,7 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
   // Check the templates before the tokenizer is trained, which may take minutes.
   if (!options.chat_template.empty() && options.chat_template != "auto") chat_style(options.chat_template);
   parse_template(prompt_template, !options.chat_template.empty());
-  // An attribute of an HDF5 file, with its name and type, takes at most 64 KiB.
+  // HDF5 holds attributes of 64 KiB, with their name and type.
   constexpr size_t kMostBytes = 64'000;
   for (const auto& [name, text] :
        {std::pair("--template", prompt_template), {"--chat-date", options.chat_date}})

@@ -18,7 +18,7 @@ class RegexScratch {
  public:
   /// A limit far above what texts usually take, and far below the hours of a quadratic expression.
   static constexpr double kMostSeconds = 60;
-  RegexScratch() { start(); }  ///< begins with a limit, as by start()
+  RegexScratch() { start(); }  ///< calls start()
   /// Lets find() fail once the thread has used `seconds` more of processor time.
   void start(double seconds = kMostSeconds);
 

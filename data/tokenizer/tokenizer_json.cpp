@@ -294,7 +294,7 @@ void Components::read_pre_tokenizer(const Json& json) {
   } else if (type == "Split") {
     allow(json, {"pattern", "behavior", "invert"});
     TextPattern parts = pattern(json);
-    // Else the hash would be that of a tokenizer with Punctuation or Whitespace, which have these sources.
+    // Else the hash would be that of Punctuation or Whitespace, which have these sources.
     if (parts.regex && (parts.source == "punctuation" || parts.source == "words")) parts.source += "(?:)";
     add_split(std::move(parts), behavior(json), reader_.flag(json, "invert"));
   } else if (type == "Digits") {

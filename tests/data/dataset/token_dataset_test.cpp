@@ -261,7 +261,6 @@ TEST_F(TokenDatasetTest, FilesOfOtherFormsAreRefused) {
     H5Pclose(creation);
   });
   refused("more than 100000 links", [](hid_t f) {
-    // 8^6 paths lead to the last group.
     for (std::string group; group.size() < 12; group += "/0") {
       H5Gclose(H5Gcreate2(f, (group + "/0").c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
       for (char name = '1'; name < '8'; ++name)
