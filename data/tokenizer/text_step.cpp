@@ -119,7 +119,7 @@ void replace(const TextStep& step, TracedText& text, StepScratch& scratch) {
       if (!part.matches) {
         out.copy(text, begin, end);
       } else {
-        // The origin is the match's last letter, as in `tokenizers`. No match is empty (read_normalizer).
+        // The origin is the match's last letter, as in `tokenizers`. No match is empty.
         out.append(step.content, text.origins[end - 1]);
         check_growth(text, out);
       }
