@@ -17,14 +17,6 @@
 namespace ripstop {
 namespace {
 
-void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
-  Io::Status status;
-  if (io.status(path, status) != 0) fail_storage(path, "find", errno);
-  if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
-  if (status.bytes != bytes)
-    fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), status.bytes, bytes);
-}
-
 Manifest check_manifest_and_sizes(Io& io, const std::filesystem::path& directory) {
   Manifest manifest = read_manifest(io, directory);
   const std::optional<int64_t> step = parse_step_directory_name(directory.filename().string());
@@ -132,6 +124,14 @@ void remove_checkpoint(Io& io, const std::filesystem::path& directory, int64_t s
 std::string temporary_name(std::string_view prefix, int64_t step) {
   return fmt::format("{}{}.{}.{}", prefix, step_directory_name(step), ::getpid(),
                      std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void check_size(Io& io, const std::filesystem::path& path, int64_t bytes) {
+  Io::Status status;
+  if (io.status(path, status) != 0) fail_storage(path, "find", errno);
+  if (!status.is_file) fail(ExitCode::kStorage, "{}: is not a plain file", path.string());
+  if (status.bytes != bytes)
+    fail(ExitCode::kStorage, "{}: has {} bytes, the manifest says {}", path.string(), status.bytes, bytes);
 }
 
 const char* ListedCheckpoint::verdict() const {

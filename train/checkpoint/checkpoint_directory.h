@@ -24,6 +24,9 @@ inline constexpr std::string_view kDamagedSuffix = ".damaged", kSupersededSuffix
 /// The name of a temporary directory: `prefix` + "step_00001000.PID.TIME", different in each call.
 std::string temporary_name(std::string_view prefix, int64_t step);
 
+/// Throws Error(kStorage) unless `path` is a plain file of `bytes` bytes.
+void check_size(Io& io, const std::filesystem::path& path, int64_t bytes);
+
 /// A step directory, checked by its manifest and the sizes of its files.
 struct ListedCheckpoint {
   int64_t step = 0;

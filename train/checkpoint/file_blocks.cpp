@@ -30,15 +30,19 @@ int64_t size_of_sidecar(int64_t file_bytes, int64_t arrays) {
   return static_cast<int64_t>(sizeof(Header)) + arrays * 16 + FileBlocks::block_count(file_bytes) * 8;
 }
 
-/// `bytes` must have the size_of_sidecar() of the header's file_bytes; else the copies read beyond it.
-FileBlocks decode(const std::string& bytes, int64_t array_count, const std::string& name) {
+/// `bytes` must have the size_of_sidecar() of `file_bytes` and `array_count`; else the copies read beyond it.
+FileBlocks decode(const std::string& bytes, int64_t file_bytes, int64_t array_count,
+                  const std::string& name) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 || header.version != 1 ||
       header.block_bytes != FileBlocks::kBlockBytes || header.array_count != array_count)
     fail(ExitCode::kStorage, "{}: is not a table of blocks that this version of ripstop reads", name);
+  if (header.file_bytes != file_bytes)
+    fail(ExitCode::kStorage, "{}: belongs to a file of {} bytes, the manifest says {}", name,
+         header.file_bytes, file_bytes);
   FileBlocks blocks;
-  blocks.bytes = header.file_bytes;
+  blocks.bytes = file_bytes;
   blocks.arrays.resize(static_cast<size_t>(array_count));
   blocks.hashes.resize(static_cast<size_t>(blocks.block_count()));
   const char* from = bytes.data() + sizeof header;
@@ -79,10 +83,7 @@ FileBlocks read_sidecar(Io& io, const std::filesystem::path& directory, const St
     fail(ExitCode::kStorage, "{}: has {} bytes, but {} arrays in a file of {} bytes need {}", path.string(),
          file.sidecar_bytes, arrays.size(), file.bytes, expected);
   // The hash is right, so the file is not damaged. The checks below are against forged files.
-  FileBlocks blocks = decode(bytes, std::ssize(arrays), path.string());
-  if (blocks.bytes != file.bytes)
-    fail(ExitCode::kStorage, "{}: belongs to a file of {} bytes, the manifest says {}", path.string(),
-         blocks.bytes, file.bytes);
+  FileBlocks blocks = decode(bytes, file.bytes, std::ssize(arrays), path.string());
   for (size_t i = 0; i < arrays.size(); ++i) {
     const FileBlocks::Array& a = blocks.arrays[i];
     // Divides, because a product with a forged number of elements could overflow.

@@ -17,8 +17,8 @@ namespace {
 
 using Json = JsonReader::Json;
 
-// Limits against overflow, and against much work on a forged manifest.
-constexpr int64_t kMostElements = int64_t{1} << 50;  // elements of one parameter
+// Limits against overflow (also of elements times ranks), and against much work on a forged manifest.
+constexpr int64_t kMostElements = int64_t{1} << 42;  // elements of all parameters
 constexpr int64_t kMostRanks = 1'000'000, kMostUnits = 100'000, kMostRanksTimesUnits = 100'000'000;
 
 constexpr size_t kMostHashesBytes = 33 * kMostDataSets;
@@ -171,6 +171,7 @@ void check_tensor(const JsonReader& reader, PhysicalTensor& tensor, std::set<std
 
 void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
   std::set<std::string> names, unit_names;
+  int64_t elements = 0;
   for (UnitSpec& unit : units) {
     if (!unit_names.insert(unit.name).second) reader.refuse("has unit {} twice", unit.name);
     bool leads = true;
@@ -181,6 +182,8 @@ void check_units(const JsonReader& reader, std::vector<UnitSpec>& units) {
         reader.refuse("unit {}: replicated tensors must come first", unit.name);
       leads = tensor.replicated();
     }
+    for (const ParameterSpec& p : unit.parameters())
+      if ((elements += p.count()) > kMostElements) reader.refuse("has more than {} elements", kMostElements);
   }
 }
 

@@ -1,11 +1,11 @@
 #include "train/checkpoint/verify.h"
 
-#include <algorithm>
 #include <optional>
 #include <set>
 
 #include "data/files/directory.h"
 #include "model/core/error.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/file_blocks.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/takeovers.h"
@@ -60,16 +60,7 @@ class Verifier {
 
   /// Sizes come first, because a wrong size is found without reading, and tells more than a wrong hash.
   bool has_size(const std::string& file, int64_t bytes) {
-    Io::Status status;
-    if (io_.status(directory_ / file, status) != 0)
-      add(file, "is missing");
-    else if (!status.is_file)
-      add(file, "is not a plain file");
-    else if (status.bytes != bytes)
-      add(file, fmt::format("has {} bytes, {} expected", status.bytes, bytes), std::min(status.bytes, bytes));
-    else
-      return true;
-    return false;
+    return finding_of(file, 0, [&] { check_size(io_, directory_ / file, bytes); });
   }
 
   void verify_rank(const Manifest& manifest, const StoredFile& file, FunctionRef<void(int64_t bytes)> read) {
