@@ -192,6 +192,18 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
   return manifest;
 }
 
+// Undoes the rename if the sync fails: a save that fails leaves nothing.
+void CheckpointWriter::put_in_place(const std::filesystem::path& attempt,
+                                    const std::filesystem::path& target) {
+  rename_path(io_, attempt, target);
+  try {
+    sync_directory(io_, directory_);
+  } catch (const Error&) {
+    io_.rename(target, attempt);
+    throw;
+  }
+}
+
 // A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
 // process is killed between the renames, prepare_checkpoint_directory() puts the old checkpoint back.
 void CheckpointWriter::replace(const std::filesystem::path& attempt, const CheckpointState& state,
@@ -199,26 +211,21 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
   const std::filesystem::path target = directory_ / step_directory_name(state.step);
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
-  // An owner that was taken over must not replace the checkpoint of its successor. The check comes after the
-  // rename, because nobody puts another checkpoint at `aside`.
   int64_t number = -1;
   try {
+    // An owner that was taken over must not replace the checkpoint of its successor. The check comes after
+    // the rename, because nobody puts another checkpoint at `aside`.
     number = takeover_of(io_, aside);
     if (number > state.takeover)
       throw Error(ExitCode::kStorage,
                   fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
                               target.string(), number, state.takeover),
                   "the other process goes on with the run");
+    put_in_place(attempt, target);
   } catch (const Error&) {
-    rename_path(io_, aside, target);
+    io_.rename(aside, target);
     throw;
   }
-  if (io_.rename(attempt, target) != 0) {
-    const int error = errno;
-    io_.rename(aside, target);
-    fail_storage(attempt, "rename", error);
-  }
-  sync_directory(io_, directory_);
   // A checkpoint of an earlier takeover is moved aside. remove_old_checkpoints() decides when to delete it.
   if (number >= 0 && number < state.takeover && move_aside(io_, aside, target, kSupersededSuffix)) return;
   if (!remove_tree(io_, aside)) warnings.push_back(fmt::format("cannot remove {}", aside.string()));
@@ -235,8 +242,7 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
   if (path_exists(io_, target)) return replace(save.attempt, manifest.state, warnings);
-  rename_path(io_, save.attempt, target);
-  sync_directory(io_, directory_);
+  put_in_place(save.attempt, target);
 }
 
 // No rank writes into the attempt any more, except after a communication error. Then the attempt stays until
