@@ -25,7 +25,7 @@ bool write_summaries(InferenceModel& model, const TokenDataset& dataset, const T
         write_dealt_texts(model, tokenizer, settings, std::min(at_once, end - first), [&](int64_t i) {
           return DocumentPrompt{stored_prompt(dataset, first + i, longest), first + i};
         });
-    take(first, written);
+    do_and_agree(model.model().mesh().world(), [&] { take(first, written); });
     if (any_rank(model.model().mesh().world(), stop_requested())) return false;
   }
   return true;

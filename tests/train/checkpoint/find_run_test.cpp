@@ -1,4 +1,5 @@
 #include "train/checkpoint/find_run.h"
+#include "tests/data/fault_io.h"
 #include "tests/expect_error.h"
 
 #include <gtest/gtest.h>
@@ -187,6 +188,12 @@ TEST(ReadersOfARun, ACheckpointThatGoesMeanwhileIsNotDamaged) {
     EXPECT_EQ(find_trained_model(second, world, path, "latest").state().step, 2);
   });
   EXPECT_FALSE(errors[0]) << errors[0]->what();
+  FaultIo denied(FaultIo::Kind::kError, 0, EACCES);
+  denied.for_good = true;  // on one rank: the others must not wait for it in a vote
+  for (const auto& error : SimulatedRanks(2).run([&](Communicator& world) {
+         find_trained_model(world.rank() == 0 ? io : denied, world, path, "latest");
+       }))
+    expect_error(*error, ExitCode::kStorage, "Permission denied");
   const StoredModel model = open_stored_model(io, path / step_directory_name(2));
   fs::remove_all(path / step_directory_name(2));
   const std::vector<UnitSpec> table = parameter_table(model.config());

@@ -118,6 +118,16 @@ TEST_F(EvaluationRanks, PredictionsDoNotDependOnTheMesh) {
   EXPECT_NE(written[3], written[4]);
 }
 
+TEST_F(EvaluationRanks, AnErrorOfOneRankWithTheTextsIsOfAll) {
+  Model model(1, 2, kContext);
+  const auto fill = [&](int64_t, const auto&) {
+    if (model.mesh.world().rank() == 0) fail(ExitCode::kStorage, "full");
+  };
+  EXPECT_THROW(write_summaries(*model.model, dataset(), tokenizer_, 0, 1, {.max_new_tokens = kNewTokens},
+                               fill, [] { return false; }),
+               Error);
+}
+
 TEST_F(EvaluationRanks, BeamsDoNotDependOnTheMesh) {
   expect_equal_predictions(
       {.num_beams = 4, .length_penalty = 0.6, .no_repeat_ngram_size = 3, .max_new_tokens = kNewTokens},

@@ -231,7 +231,9 @@ TrainedModel find_trained_model(Io& io, Communicator& world, const std::string& 
       });
     } catch (const Error&) {
       trained.reset();
-      if (tries == kTries || !any_rank(world, !path_exists(io, found))) throw;
+      std::error_code ignored;  // a throw of one rank would leave the others in the vote
+      const bool is_gone = fs::symlink_status(found, ignored).type() == fs::file_type::not_found;
+      if (tries == kTries || !any_rank(world, is_gone)) throw;
     }
   }
   if (trained->stored.is_pretrained()) {
