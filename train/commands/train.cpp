@@ -95,7 +95,7 @@ ExitCode train(const TrainArguments& given) {
     auto trainer = Trainer::make(options, world);
     try {
       return trainer->run();
-    } catch (const Error&) {
+    } catch (...) {
       // Skips the destructor, which would wait for storage that never answers: the error must be printed.
       if (!trainer->can_be_destroyed()) static_cast<void>(trainer.release());
       throw;

@@ -53,8 +53,8 @@ ExitCode Trainer::run() {
   }
   try {
     return train();
-  } catch (const Error& error) {
-    throw end_failed(error);
+  } catch (...) {
+    throw end_failed(current_error());
   }
 }
 

@@ -246,6 +246,14 @@ TEST_F(FullDiskRuns, AReplacedOrRemovedLogLosesNoLine) {
   EXPECT_HAS(said(), "was removed: the log goes on in a new file");
 }
 
+TEST_F(FullDiskRuns, AnEndIsWrittenAfterAnyError) {
+  on_line_ = [](const std::string& line) {
+    if (line.starts_with("step 3/")) throw std::bad_alloc();
+  };
+  EXPECT_EQ(refusal(ten_steps()).code(), ExitCode::kResources);
+  EXPECT_EQ(metrics("run").ends.at(0).exit_code, 78);
+}
+
 // The line of the checkpoint still fits, the `end` does not.
 TEST_F(FullDiskRuns, AnEndThatCannotBeWrittenIsAFailure) {
   on_line_ = [this](const std::string& line) {
