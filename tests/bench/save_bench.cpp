@@ -209,7 +209,7 @@ class Bench {
                snapshot_.wait_for(unit);
                waited_ += seconds_since(begin);
              }});
-    return result.saving_ranks;
+    return result.sum.saving_ranks;
   }
   void begin_save(bool in_background) {
     state_.step += 1;

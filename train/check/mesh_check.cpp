@@ -47,7 +47,7 @@ class CheckedSteps {
     };
     const StepResult result =
         step_.run(micro_batches, next, settings_.learning_rate, {number}, [] { return false; });
-    return {result.loss, result.gradient_norm, result.target_count, result.skipped};
+    return {result.loss, result.gradient_norm, result.sum.target_count, result.skipped};
   }
 
   std::span<FsdpUnit> units() { return step_.model().trained_units(); }

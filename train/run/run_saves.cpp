@@ -154,9 +154,9 @@ bool RunSaves::commit() {
 void RunSaves::after_step(const StepResult& step) {
   is_held_ = false;
   if (!under_way_) return;
-  if (step.saving_ranks == 0)
+  if (step.sum.saving_ranks == 0)
     commit();
-  else if (step.still_disks > 0 && !under_way_->is_told)
+  else if (step.sum.still_disks > 0 && !under_way_->is_told)
     tell_of_still_disks();
 }
 

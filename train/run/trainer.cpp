@@ -17,7 +17,7 @@ constexpr int64_t kSkipsInARow = 3;
 
 // A step without targets is skipped, too, but is no failure.
 bool is_failure(const StepResult& result) {
-  return result.skipped && result.target_count > 0;
+  return result.skipped && result.sum.target_count > 0;
 }
 
 // The parts of the data sets in a step; nullopt if there is one data set.
@@ -72,7 +72,7 @@ ExitCode Trainer::train() {
   while (!stops && state_.step < steps_ && !has_stopped_improving()) {
     const std::optional<StepResult> result = take_step();
     if (!result) break;
-    stops = result->given_up || result->stop_requests > 0;
+    stops = result->given_up || result->sum.stop_requests > 0;
     if (result->given_up) break;
     saves_->after_step(*result);
     if (!stops && validation_is_due()) stops = !validate_and_save();
@@ -269,7 +269,7 @@ void Trainer::check_numerics(const StepResult& result) {
                           state_.step));
   }
   if (skips_ >= kSkipsInARow || (skips_ > 0 && state_.step == steps_))
-    end_without_update(/*stops=*/result.stop_requests > 0);
+    end_without_update(/*stops=*/result.sum.stop_requests > 0);
 }
 
 // Saves the state before the first failed step, unless it or a later one is saved, so that the next start

@@ -57,14 +57,11 @@ StepResult TrainingStep::run(int64_t micro_batches, NextTokens next, double lear
   auto [sum, squared_norm, set_loss] = totals_.read();
   const auto count = static_cast<double>(sum.target_count);
   return {.loss = sum.mean(),
-          .target_count = sum.target_count,
+          .sum = sum,
           .set_loss = std::move(set_loss),
           // The gradients are of the loss summed over targets, the reported norm is of the mean loss.
           .gradient_norm = sum.target_count > 0 ? std::sqrt(squared_norm) / count : 0,
-          .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm),
-          .stop_requests = sum.stop_requests,
-          .saving_ranks = sum.saving_ranks,
-          .still_disks = sum.still_disks};
+          .skipped = sum.target_count == 0 || !std::isfinite(sum.loss) || !std::isfinite(squared_norm)};
 }
 
 LossSum TrainingStep::evaluate(int64_t micro_batches, NextTokens next, FunctionRef<bool()> stop_requested) {

@@ -22,14 +22,11 @@ struct StepOptions {
 /// The result of a step, equal on all ranks of the world.
 struct StepResult {
   double loss = 0;                    ///< mean loss over all targets; 0 without targets
-  int64_t target_count = 0;           ///< targets of all data ranks
+  LossSum sum = {};                   ///< sums of all data ranks
   std::vector<double> set_loss = {};  ///< sum of each data set's losses
   double gradient_norm = 0;           ///< norm of the mean loss's gradient, before clipping
-  bool skipped = false;       ///< loss or norm not finite, or no targets: weights and moments are unchanged
-  int64_t stop_requests = 0;  ///< ranks on which a stop was requested
-  int64_t saving_ranks = 0;   ///< ranks on which a save was still being written
-  int64_t still_disks = 0;    ///< saving ranks whose disk makes no progress
-  bool given_up = false;      ///< StepHooks::gives_up ended the step: no update; all other members are unset
+  bool skipped = false;   ///< loss or norm not finite, or no targets: weights and moments are unchanged
+  bool given_up = false;  ///< StepHooks::gives_up ended the step: no update; all other members are unset
 };
 
 /// Numbers of a step and its update. A skipped step has no update, so `update` may be smaller than `step`.

@@ -48,7 +48,7 @@ void expect_steps(const json& golden, const json& one, const std::filesystem::pa
       const double rate = one["learning_rate"].get<double>() * learning_rate_factor(schedule, s, steps);
       const StepResult result = run.run(batch, rate, s);
       const double loss = one["losses"][at], norm = one["gradient_norms"][at];
-      ASSERT_EQ(result.target_count, one["targets"][at].get<int64_t>()) << "step " << s;
+      ASSERT_EQ(result.sum.target_count, one["targets"][at].get<int64_t>()) << "step " << s;
       ASSERT_NEAR(result.loss, loss, 1e-4 * loss) << "step " << s;
       ASSERT_NEAR(result.gradient_norm, norm, 1e-3 * norm) << "step " << s;
     }

@@ -88,7 +88,8 @@ TEST_F(ParityRanks, LossGradientsAndSixSteps) {
     const double norm = fp64["grad_norm"];
     EXPECT_NEAR(result.gradient_norm, norm, 5e-6 * norm);
 
-    for (const auto& [name, gradient] : gather_gradients(*run, static_cast<double>(result.target_count))) {
+    for (const auto& [name, gradient] :
+         gather_gradients(*run, static_cast<double>(result.sum.target_count))) {
       SCOPED_TRACE(name);
       const nlohmann::json& expected = fp64["grads"][name];
       double squares = 0, probe = 0, weights = 0;

@@ -119,7 +119,7 @@ TEST(TrainingStep, ReducesTheLoss) {
   const Tokens tokens(kSequences);
   const StepResult first = rank.run(tokens, 1);
   EXPECT_FALSE(first.skipped);
-  EXPECT_EQ(first.target_count, kSequences * (kPositions - 1));
+  EXPECT_EQ(first.sum.target_count, kSequences * (kPositions - 1));
   EXPECT_NEAR(first.loss, std::log(31.0), 1.0) << "fresh weights guess about evenly";
   EXPECT_GT(first.gradient_norm, 0);
   double last = first.loss;
@@ -147,7 +147,7 @@ TEST(TrainingStep, AccumulationEqualsOneLargeBatch) {
     const StepResult found = parts.step().run(
         kSequences, [&](int64_t micro) { return part.emplace(tokens.part(micro, 1)).view(); }, 1e-2, {update},
         [] { return false; });
-    EXPECT_EQ(found.target_count, expected.target_count);
+    EXPECT_EQ(found.sum.target_count, expected.sum.target_count);
     EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
     EXPECT_NEAR(found.gradient_norm, expected.gradient_norm, 1e-4 * expected.gradient_norm);
   }
@@ -187,7 +187,7 @@ TEST(TrainingStep, ANonFiniteStepChangesNothing) {
   poisoned.token[3] = kPoisoned;
   const StepResult result = rank.run(poisoned, 2);
   EXPECT_TRUE(result.skipped);
-  EXPECT_GT(result.target_count, 0);
+  EXPECT_GT(result.sum.target_count, 0);
   EXPECT_TRUE(same_bits(rank.state(), before));
 
   const StepResult next = rank.run(Tokens(kSequences), 2);
@@ -202,7 +202,7 @@ TEST(TrainingStep, AStepWithoutTargetsChangesNothing) {
   const std::vector<float> before = rank.state();
   const StepResult result = rank.run(Tokens(kSequences, /*with_targets=*/false), 2);
   EXPECT_TRUE(result.skipped);
-  EXPECT_EQ(result.target_count, 0);
+  EXPECT_EQ(result.sum.target_count, 0);
   EXPECT_EQ(result.loss, 0);
   EXPECT_EQ(result.gradient_norm, 0);
   EXPECT_EQ(rank.state(), before);
@@ -241,11 +241,11 @@ TEST(TrainingStep, DropoutDependsOnTheStepAndNotOnTheUpdate) {
 TEST(TrainingStep, AStopRequestReachesTheResult) {
   OneRank rank;
   const Tokens tokens(kSequences);
-  EXPECT_EQ(rank.run(tokens, 1, /*stop=*/false).stop_requests, 0);
+  EXPECT_EQ(rank.run(tokens, 1, /*stop=*/false).sum.stop_requests, 0);
   const StepResult result = rank.run(tokens, 2, /*stop=*/true);
-  EXPECT_EQ(result.stop_requests, 1);
+  EXPECT_EQ(result.sum.stop_requests, 1);
   EXPECT_FALSE(result.skipped) << "the step itself is done";
-  EXPECT_EQ(rank.run(tokens, 3, /*stop=*/false).stop_requests, 0);
+  EXPECT_EQ(rank.run(tokens, 3, /*stop=*/false).sum.stop_requests, 0);
   const LossSum sum = rank.step().evaluate(
       1, [&](int64_t) { return tokens.view(); }, [] { return true; });
   EXPECT_EQ(sum.stop_requests, 1);
