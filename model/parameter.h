@@ -1,6 +1,7 @@
 // The parameter table: names, sizes, cuts and initial values of a model's parameters.
 #pragma once
 #include <cstdint>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,10 @@ struct UnitSpec {
   bool frozen = false;  ///< the weights never change and have no gradient and no moments
   int64_t stage = 0;    ///< the rank of a pipeline that stores the unit in checkpoints
 
+  /// The parameters of all tensors.
+  auto parameters() const {
+    return tensors | std::views::transform(&PhysicalTensor::parts) | std::views::join;
+  }
   /// The number of tensors that are vectors, which is also the index of the first matrix.
   size_t vectors() const;
 };

@@ -83,8 +83,7 @@ class Judge {
     judge_steps();
     size_t p = 0;
     for (const UnitSpec& unit : table_)
-      for (const PhysicalTensor& tensor : unit.tensors)
-        for (const ParameterSpec& parameter : tensor.parts) judge_parameter(parameter, p++);
+      for (const ParameterSpec& parameter : unit.parameters()) judge_parameter(parameter, p++);
     for (int64_t state = 0; state < kComparedStates; ++state) judge_units(state);
     judge_ranks_alone();
     return std::move(verdict_);

@@ -19,22 +19,20 @@ using WantedByName = std::map<std::string_view, std::vector<Wanted>>;
 
 const ParameterSpec* find_parameter(const std::vector<UnitSpec>& units, const std::string& name) {
   for (const UnitSpec& unit : units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        if (p.name == name) return &p;
+    for (const ParameterSpec& p : unit.parameters())
+      if (p.name == name) return &p;
   return nullptr;
 }
 
 /// Throws Error(kStorage) if a checkpoint's `units` lack a parameter of `wanted` or have it in another shape.
 void check_parameters(const std::vector<UnitSpec>& units, const UnitSpec& wanted) {
-  for (const PhysicalTensor& tensor : wanted.tensors)
-    for (const ParameterSpec& p : tensor.parts) {
-      const ParameterSpec* found = find_parameter(units, p.name);
-      if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
-      if (found->rows != p.rows || found->columns != p.columns)
-        fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name,
-             found->rows, found->columns, p.rows, p.columns);
-    }
+  for (const ParameterSpec& p : wanted.parameters()) {
+    const ParameterSpec* found = find_parameter(units, p.name);
+    if (found == nullptr) fail(ExitCode::kStorage, "the checkpoint has no parameter {}", p.name);
+    if (found->rows != p.rows || found->columns != p.columns)
+      fail(ExitCode::kStorage, "{} is [{}, {}] in the checkpoint, [{}, {}] in the model", p.name, found->rows,
+           found->columns, p.rows, p.columns);
+  }
 }
 
 /// The boxes of the wanted shards by parameter name, which is equal on all meshes.
@@ -115,13 +113,6 @@ void append_pieces(const UnitLayout& layout, const UnitShard& stored, const Want
   }
 }
 
-bool is_wanted(const UnitSpec& unit, const WantedByName& wanted) {
-  for (const PhysicalTensor& tensor : unit.tensors)
-    for (const ParameterSpec& p : tensor.parts)
-      if (wanted.count(p.name) != 0) return true;
-  return false;
-}
-
 }  // namespace
 
 std::string_view to_string(UnitState state) {
@@ -187,7 +178,8 @@ std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layout
   const WantedByName wanted = wanted_boxes(layouts, fsdp_index);
   // For each unit, whether this load needs elements of it.
   std::vector<bool> reads(units_->size());
-  for (size_t u = 0; u < units_->size(); ++u) reads[u] = is_wanted((*units_)[u], wanted);
+  for (size_t u = 0; u < units_->size(); ++u)
+    for (const ParameterSpec& p : (*units_)[u].parameters()) reads[u] = reads[u] || wanted.contains(p.name);
 
   std::vector<Piece> pieces;
   for (int64_t rank = 0; rank < mesh_.ranks(); ++rank) {
@@ -204,10 +196,9 @@ std::vector<Piece> ReadPlan::pieces(const std::vector<const UnitLayout*>& layout
 void check_same_parameters(const std::vector<UnitSpec>& units, const std::vector<UnitSpec>& table) {
   for (const UnitSpec& unit : table) check_parameters(units, unit);
   for (const UnitSpec& unit : units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        if (find_parameter(table, p.name) == nullptr)
-          fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
+    for (const ParameterSpec& p : unit.parameters())
+      if (find_parameter(table, p.name) == nullptr)
+        fail(ExitCode::kStorage, "the checkpoint has the parameter {}, the model does not", p.name);
 }
 
 }  // namespace ripstop

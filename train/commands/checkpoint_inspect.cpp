@@ -139,11 +139,10 @@ Json json_of(const fs::path& directory, const Manifest& m, const Surroundings& s
   const Json stored = Json::parse(manifest_text(m));
   Json parameters = Json::array();
   for (const UnitSpec& unit : m.units)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        parameters.push_back({{"name", p.name},
-                              {"shape", p.vector ? Json{p.count()} : Json{p.rows, p.columns}},
-                              {"unit", unit.name}});
+    for (const ParameterSpec& p : unit.parameters())
+      parameters.push_back({{"name", p.name},
+                            {"shape", p.vector ? Json{p.count()} : Json{p.rows, p.columns}},
+                            {"unit", unit.name}});
   Json document = {{"checkpoint", directory.string()},
                    {"verdict", "whole"},
                    {"problem", nullptr},

@@ -25,11 +25,10 @@ class Verdict : public testing::Test {
     size_t parameters = 0;
     const std::vector<UnitSpec> table = parameter_table(settings.model);
     for (const UnitSpec& unit : table)
-      for (const PhysicalTensor& tensor : unit.tensors)
-        for (const ParameterSpec& p : tensor.parts) {
-          names.push_back(p.name);
-          ++parameters;
-        }
+      for (const ParameterSpec& p : unit.parameters()) {
+        names.push_back(p.name);
+        ++parameters;
+      }
     RankFindings one;
     for (size_t s = 0; s < kCheckSteps; ++s)
       one.steps[s] = one.reference[s] = {

@@ -34,10 +34,9 @@ std::map<std::string, std::vector<double>> whole_states(MeshTraining& run, bool 
   const AdamW& optimizer = run.step->optimizer();
   std::map<std::string, std::vector<double>> whole;
   for (const UnitSpec& unit : trained_table(model))
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& p : tensor.parts)
-        for (const UnitState state : kUnitStates)
-          whole[fmt::format("{} {}", p.name, to_string(state))].resize(static_cast<size_t>(p.count()));
+    for (const ParameterSpec& p : unit.parameters())
+      for (const UnitState state : kUnitStates)
+        whole[fmt::format("{} {}", p.name, to_string(state))].resize(static_cast<size_t>(p.count()));
   for (size_t u = 0; u < model.trained_units().size(); ++u) {
     FsdpUnit& unit = model.trained_units()[u];
     const bool is_stored = unit.layout().unit().stage == run.mesh.coordinates().pipeline;

@@ -117,13 +117,12 @@ void expect_step(const Family& family, const MeshSizes& mesh, Recompute recomput
   EXPECT_NEAR(result.loss, family.golden["loss"].get<double>(), 1e-5);
   const double norm = family.golden["gradient_norm"];
   EXPECT_NEAR(result.gradient_norm, norm, 1e-5 * norm);
-  const auto gradients = mesh_training::gather_gradients(run, static_cast<double>(result.target_count));
+  const auto gradients = mesh_training::gather_gradients(run, static_cast<double>(result.sum.target_count));
   ASSERT_EQ(gradients.size(), family.golden["gradients"].size());
   for (const UnitSpec& unit : parameter_table(family.config))
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& spec : tensor.parts)
-        expect_gradient(spec.name, gradients.at(spec.name), spec, family.config.head_size(),
-                        family.golden["gradients"].at(pretrained_name(spec.name)));
+    for (const ParameterSpec& spec : unit.parameters())
+      expect_gradient(spec.name, gradients.at(spec.name), spec, family.config.head_size(),
+                      family.golden["gradients"].at(pretrained_name(spec.name)));
   // A plan has a target in every row, so a real step may use less. Both are compared with an equal batch in
   // layout_ranks_test.cpp.
   EXPECT_LE(run.step->arena().peak().total(), run.plan.arena.total());

@@ -298,16 +298,15 @@ NamedTensors take_parameters(const std::filesystem::path& directory, const std::
   NamedTensors taken;
   std::vector<std::string> missing;
   for (const UnitSpec& unit : table)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& parameter : tensor.parts) {
-        auto node = found.extract(pretrained_name(parameter.name));
-        if (node.empty()) {
-          missing.push_back(pretrained_name(parameter.name));
-          continue;
-        }
-        require_shape(directory, parameter, node.mapped(), made_by);
-        taken.emplace(parameter.name, std::move(node.mapped()));
+    for (const ParameterSpec& parameter : unit.parameters()) {
+      auto node = found.extract(pretrained_name(parameter.name));
+      if (node.empty()) {
+        missing.push_back(pretrained_name(parameter.name));
+        continue;
       }
+      require_shape(directory, parameter, node.mapped(), made_by);
+      taken.emplace(parameter.name, std::move(node.mapped()));
+    }
   if (!missing.empty()) refuse_missing(directory, missing, found);
   return taken;
 }

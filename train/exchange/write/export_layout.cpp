@@ -38,8 +38,7 @@ ExportLayout::ExportLayout(std::vector<UnitSpec> units, const std::string& stem,
                            ExportDType dtype, int64_t most_file_bytes)
     : dtype_(dtype), units_(std::move(units)), files_(1) {
   for (const UnitSpec& unit : units_)
-    for (const PhysicalTensor& tensor : unit.tensors)
-      for (const ParameterSpec& parameter : tensor.parts) place(parameter, head_size, most_file_bytes);
+    for (const ParameterSpec& parameter : unit.parameters()) place(parameter, head_size, most_file_bytes);
   write_headers(stem);
 }
 

@@ -21,13 +21,12 @@ class PretrainedModelTest : public testing::Test {
   static void expect_whole(const PretrainedModel& model) {
     size_t count = 0;
     for (const UnitSpec& unit : parameter_table(model.config))
-      for (const PhysicalTensor& tensor : unit.tensors)
-        for (const ParameterSpec& parameter : tensor.parts) {
-          ++count;
-          ASSERT_TRUE(model.tensors.contains(parameter.name)) << parameter.name;
-          const StoredTensor& found = model.tensors.at(parameter.name);
-          EXPECT_EQ(found.bytes, parameter.count() * dtype_bytes(found.dtype));
-        }
+      for (const ParameterSpec& parameter : unit.parameters()) {
+        ++count;
+        ASSERT_TRUE(model.tensors.contains(parameter.name)) << parameter.name;
+        const StoredTensor& found = model.tensors.at(parameter.name);
+        EXPECT_EQ(found.bytes, parameter.count() * dtype_bytes(found.dtype));
+      }
     EXPECT_EQ(model.tensors.size(), count);
   }
 
