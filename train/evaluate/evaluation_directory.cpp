@@ -205,7 +205,8 @@ std::string evaluation_name(const EvaluationSettings& settings, const Evaluation
 }
 
 EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSettings& settings,
-                                 const std::function<void(const std::string&)>& note) {
+                                 const std::function<void(const std::string&)>& note)
+    : EvaluationClaim() {  // so that an error below runs the destructor
   const Json now = to_json(settings);
   std::error_code error;
   refuse_file_in_the_way(directory);
@@ -218,7 +219,7 @@ EvaluationClaim::EvaluationClaim(const fs::path& directory, const EvaluationSett
 }
 
 EvaluationClaim::~EvaluationClaim() {
-  remove_tree(posix_io(), partial_);
+  if (!partial_.empty()) remove_tree(posix_io(), partial_);
 }
 
 FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& own,

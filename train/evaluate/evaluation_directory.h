@@ -48,6 +48,7 @@ class EvaluationClaim {
   EvaluationClaim& operator=(const EvaluationClaim&) = delete;
 
  private:
+  EvaluationClaim() = default;
   std::filesystem::path partial_;  ///< claims the directory (make_partial_directory)
 };
 

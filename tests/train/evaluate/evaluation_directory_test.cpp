@@ -8,6 +8,7 @@
 #include "model/core/error.h"
 #include "tests/data/scratch_directory.h"
 #include "tests/expect_error.h"
+#include "tests/train/run/full_disk.h"
 #include "train/evaluate/predictions.h"
 
 namespace ripstop {
@@ -90,6 +91,8 @@ class EvaluationDirectory : public testing::Test {
 };
 
 TEST_F(EvaluationDirectory, IsMadeAndTakenAgain) {
+  EXPECT_THROW(const FullDisk full(400); claim(kUsual), Error);
+  EXPECT_TRUE(fs::is_empty(place_));
   claim(kUsual);
   write_scores();
   write_predictions(place_, 3);
