@@ -167,19 +167,22 @@ int64_t AppendFile::end_of_whole_lines() const {
 
 void AppendFile::append(std::string_view line) {
   const int64_t before = size();
+  int64_t written = 0;
   try {
-    write_fully(path_, line.data(), std::ssize(line), [&](const char* from, size_t count, int64_t) {
+    write_fully(path_, line.data(), std::ssize(line), [&](const char* from, size_t count, int64_t done) {
+      written = done;
       return file_.io().write(file_.value(), from, count);
     });
   } catch (const Error&) {
-    // Removes the partial line: otherwise the next line would continue it, and readers would lose both.
-    cut(before);
+    // Removes the partial line, which the next would continue, unless another process has appended to it.
+    if (written > 0 && size() == before + written) cut(before);
     throw;
   }
 }
 
 void AppendFile::cut(int64_t bytes) {
-  if (file_.io().truncate(file_.value(), bytes) != 0) fail_storage(path_, "cut", errno);
+  while (file_.io().truncate(file_.value(), bytes) != 0)
+    if (errno != EINTR) fail_storage(path_, "cut", errno);
 }
 
 void AppendFile::sync() {

@@ -114,14 +114,19 @@ TEST(AppendFile, ALineIsThereWholeOrNotAtAll) {
   class Full : public FaultIo {
    public:
     ssize_t write(int file, const void* bytes, size_t count) override {
+      if (another != nullptr) another->append("four\n");
       errno = ENOSPC;
       return writes++ == 0 ? Io::write(file, bytes, count / 2) : -1;
     }
     int writes = 0;
+    AppendFile* another = nullptr;  // of a process that takes over
   } full;
   AppendFile other(full, scratch / "log");
   expect_error([&] { other.append("three\n"); }, ExitCode::kStorage, "cannot write: No space");
   EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\n");
+  full.another = &file;
+  EXPECT_THROW(other.append("five\n"), Error);
+  EXPECT_EQ(read_bytes(scratch / "log"), "one\ntwo\ntwo\nfour\n");
 }
 
 // Two processes may have the log open while one takes over the run of the other.
