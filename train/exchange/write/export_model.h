@@ -94,8 +94,9 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
 /// the elements done, padding included; an exception of `progress` ends the import. Returns the bytes of the
 /// checkpoint. Main thread only (libhdf5). Throws Error(kStorage) if the disk has too little space, and the
 /// errors of PartialDirectory, CheckpointWriter, check_storages, Tokenizer and read_pretrained.
-int64_t import_model(Io& io, const StoredModel& model, const std::filesystem::path& output,
-                     const std::function<void(const std::string&)>& note = {},
-                     const std::function<void(int64_t elements)>& progress = {});
+int64_t import_model(
+    Io& io, const StoredModel& model, const std::filesystem::path& output,
+    const std::function<void(const std::string&)>& note = [](const std::string&) {},
+    const std::function<void(int64_t elements)>& progress = {});
 
 }  // namespace ripstop
