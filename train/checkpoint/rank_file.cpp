@@ -245,7 +245,7 @@ FileBlocks write_rank_file(Io& io, const std::filesystem::path& path, const Rank
                            const RankFileWork& work, FunctionRef<void(int64_t)> watch) {
   RankFileWriter writer(io, path, skeleton, work);
   share_blocks(
-      writer.stretches(), std::min(work.threads, kBlockThreads),
+      writer.stretches(), work.threads,
       [&](int64_t thread, int64_t number) { writer.write_stretch(thread, number); },
       [&](int64_t) { watch(writer.progress()); });
   return writer.finish();

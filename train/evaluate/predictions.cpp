@@ -1,9 +1,9 @@
 #include "train/evaluate/predictions.h"
 
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "data/files/hash.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_reader.h"
@@ -96,9 +96,7 @@ PredictionFile::PredictionFile(const std::filesystem::path& directory) : path_(d
         "{}: line {} was changed or removed after it was written: the lines before it are kept, later "
         "summaries are written again, and a copy of the file is {}",
         path_.string(), count() + 1, copy_aside(posix_io(), path_, "damaged"));
-  std::error_code absent;
-  const auto links = std::filesystem::hard_link_count(path_, absent);
-  if (is_damaged || (!absent && links > 1))
+  if (is_damaged || has_hard_links(path_))
     write_whole_file(path_, std::string_view(text).substr(0, kept_bytes));
   file_.emplace(path_);  // cuts off a torn line
 }

@@ -255,7 +255,7 @@ std::string cut_to_step(const std::filesystem::path& path, int64_t step, bool re
                         note.empty() ? "" : "; ", path.string(), counted(step - last_step + 1, "line"), steps,
                         step);
   }
-  if (replace || begin + std::ssize(kept) != file.bytes() || std::filesystem::hard_link_count(path) > 1)
+  if (replace || begin + std::ssize(kept) != file.bytes() || has_hard_links(path))
     replace_file(posix_io(), path, [&](OutputFile& out) {
       copy_begin(file, out, 0, begin);
       out.write_at(begin, kept.data(), std::ssize(kept));

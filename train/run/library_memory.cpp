@@ -32,21 +32,19 @@ LibraryMemory::LibraryMemory(const Device& device) : device_(device) {
   if (device.kind == DeviceKind::kCuda) free_before_ = cuda_free_bytes(device.index);
 }
 
-std::optional<GpuRoom> LibraryMemory::room(int64_t run_bytes) const {
-  if (device_.kind != DeviceKind::kCuda) return std::nullopt;
-  return GpuRoom{free_before_, cuda_free_bytes(device_.index), run_bytes, library_bytes(device_.kind)};
+GpuRoom LibraryMemory::room(int64_t run_bytes) const {
+  if (device_.kind != DeviceKind::kCuda) return {};
+  return {free_before_, cuda_free_bytes(device_.index), run_bytes, library_bytes(device_.kind)};
 }
 
 void LibraryMemory::check_room(int64_t planned_bytes) const {
-  const std::optional<GpuRoom> now = room(planned_bytes);
-  if (const auto why = now ? lack_of_room(*now) : std::nullopt)
+  if (const auto why = lack_of_room(room(planned_bytes)))
     throw Error(ExitCode::kResources, fmt::format("{}: {}", to_string(device_), *why),
                 "take a smaller train.micro_batch_sequences or train.recompute = \"full\"");
 }
 
 std::optional<std::string> LibraryMemory::beyond_bound(int64_t taken_bytes) const {
-  const std::optional<GpuRoom> now = room(taken_bytes);
-  return now ? libraries_beyond_bound(*now) : std::nullopt;
+  return libraries_beyond_bound(room(taken_bytes));
 }
 
 }  // namespace ripstop

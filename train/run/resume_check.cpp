@@ -37,8 +37,7 @@ RunConfig stored_config(const Checkpoint& checkpoint, const std::filesystem::pat
 }
 
 bool has_key(const std::vector<ConfigDifference>& differences, std::string_view key) {
-  return std::any_of(differences.begin(), differences.end(),
-                     [&](const ConfigDifference& difference) { return difference.key == key; });
+  return std::ranges::count(differences, key, &ConfigDifference::key) > 0;
 }
 
 using Words = std::vector<std::string>;
