@@ -61,7 +61,7 @@ void add_note(RunStatus& status, const std::string& text) {
 // Estimates the run's deadline and stop from the log.
 void take_deadline(const MetricsLog& log, RunStatus& status) {
   const StartEvent& start = log.starts.back();
-  double slowest = 0, save = 0, deadline = *start.deadline;
+  double slowest = 0, save = assumed_save_seconds(start.checkpoint_bytes), deadline = *start.deadline;
   bool is_own = false;  // whether `save` is of this start
   std::string source = start.deadline_source;
   for (const WarningEvent& warning : log.warnings)

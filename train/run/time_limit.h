@@ -22,6 +22,10 @@ std::optional<Deadline> find_deadline(std::vector<std::string>& notes);
 /// The seconds that a run needs before its deadline: two saves (one may be under way), `next_seconds` until
 /// its next chance to stop, and kMarginSeconds for its end.
 double reserve_seconds(double save_seconds, double next_seconds);
+/// The seconds of a save of `bytes` before one is measured: those of a slow disk.
+constexpr double assumed_save_seconds(int64_t bytes) {
+  return static_cast<double>(bytes) / 250e6;
+}
 /// The number of recent steps from which TimeLimit takes the slowest.
 inline constexpr size_t kRecentSteps = 20;
 

@@ -22,10 +22,9 @@
 namespace ripstop {
 namespace {
 
-// Seconds of the run's last save, else of writing a checkpoint of `bytes` to a slow disk.
+// Seconds of the run's last save, else assumed_save_seconds().
 double seconds_of_save(const DecidedRun& run, int64_t bytes) {
-  constexpr double kSlowBytesPerSecond = 250e6;
-  double seconds = static_cast<double>(bytes) / kSlowBytesPerSecond;
+  double seconds = assumed_save_seconds(bytes);
   if (std::filesystem::exists(run.metrics_file()))
     for (const CheckpointEvent& saved : read_log_ends(run.metrics_file(), {}).checkpoints)
       seconds = saved.seconds;
@@ -144,7 +143,10 @@ void Trainer::open_directory() {
                      options_.allow_changes);
   directory_->prepare_checkpoints();
   directory_->require_progress(directory_->newest_step());
-  check_disk_space(posix_io(), directory_->checkpoints(), run_.config.checkpoint.keep,
+  const CheckpointSection& saves = run_.config.checkpoint;
+  // The best checkpoint stays beside the newest `keep`.
+  const bool keeps_best = saves.keep_best != KeepBest::kNone && validation_is_due_at(steps_);
+  check_disk_space(posix_io(), directory_->checkpoints(), saves.keep > 0 ? saves.keep + keeps_best : 0,
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 
@@ -366,9 +368,8 @@ StartEvent Trainer::start_event(const StartFindings& found) const {
   event.trained_parameters = run_.trained_parameters();
   event.flops_per_token = flops.causal;
   event.flops_per_token_full_attention = flops.full_attention;
-  // P multiplied_parameters(), L layers, C hidden size, T sequence length, A elements of adapters.
-  event.flops_formula = has_adapters() ? "4 P + 6 A + 6 L C T (causal), 4 P + 6 A + 12 L C T (full attention)"
-                                       : "6 P + 6 L C T (causal), 6 P + 12 L C T (full attention)";
+  event.flops_formula = fmt::format("{0} + 6 L H D T (causal), {0} + 12 L H D T (full attention)",
+                                    has_adapters() ? "4 P + 6 A" : "6 P");
   if (peak_flops_) {
     event.peak_flops_per_second = peak_flops_->per_second;
     event.peak_flops_source = peak_flops_->source;

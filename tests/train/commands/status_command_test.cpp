@@ -297,6 +297,7 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
     start.steps = 100;
     start.deadline = 2e9;
     start.deadline_source = "squeue";
+    start.checkpoint_bytes = 1'000'000'000;
     file.write(start);
     StepMetrics metrics;
     metrics.loss = 2;
@@ -304,13 +305,15 @@ TEST_F(Status, ARunningRunTellsWhenItStopsItself) {
       metrics.step_seconds = metrics.step == 1 ? 90 : metrics.step == 20 ? 8 : 3;
       file.write(metrics);
     }
-    file.write(CheckpointEvent{.step = 30, .path = "x", .bytes = 1, .seconds = 5});
   }
   Io io;
   const auto state = [&] { return status_of((scratch_ / "run").string()).at(0); };
   EXPECT_TRUE(state().at("deadline").is_null()) << "nobody runs";
   const RunLock lock(io, scratch_ / "run");
   EXPECT_EQ(state().at("deadline"), 2e9);
+  EXPECT_EQ(state().at("stops_at"), 2e9 - 2 * 4 - 8 - 20) << "250 MB/s";
+  MetricsFile(scratch_ / "run/metrics.jsonl")
+      .write(CheckpointEvent{.step = 30, .path = "x", .bytes = 1, .seconds = 5});
   EXPECT_EQ(state().at("stops_at"), 2e9 - 2 * 5 - 8 - 20);
   EXPECT_TRUE(has(state().at("note"), "(squeue), the run stops itself at about 2033-05-1"));
   EXPECT_TRUE(has(state().at("note"), " or an earlier signal"));

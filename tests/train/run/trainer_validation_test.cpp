@@ -184,6 +184,11 @@ TEST_F(ValidatedRuns, TheCountSurvivesAResume) {
   }
 }
 
+TEST_F(ValidatedRuns, TheDiskNeedsRoomForTheBestCheckpointToo) {
+  const Error error = refusal(each_step("run", {"checkpoint.keep=1000000", "model.hidden_size=4096"}));
+  expect_error(error, ExitCode::kStorage, "but 1000002 checkpoints of ");
+}
+
 // A run that reaches its last step is done, whatever the count.
 TEST_F(ValidatedRuns, TheLastStepIsNoEarlyEnd) {
   ASSERT_EQ(train(each_step("whole")), ExitCode::kOk);
