@@ -191,7 +191,7 @@ TEST(ReadersOfARun, ACheckpointThatGoesMeanwhileIsNotDamaged) {
   FaultIo denied(FaultIo::Kind::kError, 0, EACCES);
   denied.for_good = true;  // on one rank: the others must not wait for it in a vote
   for (const auto& error : SimulatedRanks(2).run([&](Communicator& world) {
-         find_trained_model(world.rank() == 0 ? io : denied, world, path, "latest");
+         find_trained_model(world.rank() == 0 ? static_cast<Io&>(io) : denied, world, path, "latest");
        }))
     expect_error(*error, ExitCode::kStorage, "Permission denied");
   const StoredModel model = open_stored_model(io, path / step_directory_name(2));
