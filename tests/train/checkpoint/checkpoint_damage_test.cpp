@@ -119,10 +119,12 @@ TEST_F(CheckpointDamageTest, FindingsNameFileAndPlace) {
 }
 
 TEST_F(CheckpointDamageTest, WhatCannotBeLookedAtIsNotCalledMissing) {
-  FaultIo io(FaultIo::Kind::kError, 0, EACCES);
-  for (; io.at == 0 || io.calls > io.at; io.calls = 0, ++io.at)
+  FaultIo io(FaultIo::Kind::kError, -1, EACCES);  // at first, all calls succeed
+  for (int64_t calls = 0; io.at < calls; ++io.at) {
     for (const CheckpointDamage& damage : verify_checkpoint(io, directory_))
       EXPECT_HAS(damage.what, "Permission denied");
+    calls = std::max(calls, io.calls.exchange(0));
+  }
 }
 
 TEST_F(CheckpointDamageTest, AForgedSizeInASidecarIsRefused) {
