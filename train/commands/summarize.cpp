@@ -6,6 +6,7 @@
 
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/prompt_template.h"
+#include "data/files/directory.h"
 #include "data/files/whole_file.h"
 #include "data/text/utf8.h"
 #include "data/tokenizer/special_names.h"
@@ -145,6 +146,8 @@ Tokenizer tokenizer_of(const TrainedModel& trained, const std::string& given, st
 
 // Each replica summarizes a share of rank 0's documents.
 struct Summarizer {
+  MpiWorld& launch;
+  double patience_seconds;  ///< the deadline while the ranks wait for rank 0's documents
   InferenceModel& model;
   const Tokenizer& tokenizer;
   const PromptTemplate& prompt;     ///< prompt of documents
@@ -161,7 +164,9 @@ struct Summarizer {
     for (const DocumentLine& line : lines)
       documents.push_back((line.is_question ? kQuestion : kDocument) + line.document);
     Communicator& world = model.model().mesh().world();
+    launch.set_deadline(patience_seconds);
     const std::vector<std::string> all = gather_dealt(world, /*tensor=*/world.size(), documents);
+    launch.set_deadline(MpiOptions().deadline_seconds);
     const int64_t first = std::exchange(done, done + std::ssize(all));
     return write_dealt_texts(model, tokenizer, settings, std::ssize(all), [&](int64_t i) {
       return DocumentPrompt{encode(all[static_cast<size_t>(i)]), first + i};
@@ -189,15 +194,6 @@ struct Summarizer {
       text.resize(character_begin(text, kMostBytes));
       return encoded();
     }
-  }
-  bool speaks() const { return model.model().mesh().world().rank() == 0; }
-  bool has_one_tokenizer() const { return &prompt == &questions; }
-
-  /// "3 of 20 documents cut to fit ...".
-  std::string cut_text(int64_t cut) const {
-    const int64_t context = model.options().context;
-    return fmt::format("{} of {} cut to fit the context of {} tokens beside {}", cut,
-                       counted(done, "document"), context, counted(settings.max_new_tokens, "new token"));
   }
 };
 
@@ -232,20 +228,22 @@ void summarize_all(Summarizer& summarizer, std::optional<DocumentInput>& input,
       write_line(with_summary(read[i].line, text, cut_tokens), output);
       if (cut_tokens > 0) ++cut;
       if (read[i].document.empty()) ++empty;
-      if (!special.find(read[i].document).empty() && (!read[i].is_question || summarizer.has_one_tokenizer()))
+      if (!special.find(read[i].document).empty() &&
+          (!read[i].is_question || &summarizer.prompt == &summarizer.questions))
         ++with_names;
     }
     if (input && !input->is_live()) show();
   }
-  if (!summarizer.speaks()) return;
+  if (!input) return;
   progress.finish();
-  if (cut > 0) print_to(stderr, "{}\n", summarizer.cut_text(cut));
-  if (empty > 0)
-    print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty,
-             counted(summarizer.done, "document"));
+  const std::string all = counted(summarizer.done, "document");
+  if (cut > 0)
+    print_to(stderr, "{} of {} cut to fit the context of {} tokens beside {}\n", cut, all,
+             summarizer.model.options().context, counted(summarizer.settings.max_new_tokens, "new token"));
+  if (empty > 0) print_to(stderr, "{} of {} empty or null: their summaries are of nothing\n", empty, all);
   if (with_names > 0)
-    print_to(stderr, "note: {} of {} with the name of a special token, which is {}\n", with_names,
-             counted(summarizer.done, "document"), special.how_read());
+    print_to(stderr, "note: {} of {} with the name of a special token, which is {}\n", with_names, all,
+             special.how_read());
   if (output) output->finish();
 }
 
@@ -287,6 +285,9 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
              special.how_read());
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
+  // A person or a pipe may be silent for days.
+  const double patience_seconds = is_file(given.input) ? MpiOptions().deadline_seconds : 1e7;
+  world.set_deadline(patience_seconds);
   do_on_rank_0(world.communicator(), [&] {
     if (given.output != "-") {
       check_summary_file(given.output, given.force);
@@ -295,12 +296,13 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
     }
     input.emplace(given.input, asks || other ? &questions : nullptr);
   });
+  world.set_deadline(MpiOptions().deadline_seconds);
   const Device device = given.model.choose_rank_device(world, trained);
   LoadedModel model(
       io, world, trained,
       inference_options(trained, device, given.model.batch_size, settings, tokenizer.vocabulary_size()),
       device);
-  Summarizer summarizer{model.model(), tokenizer, prompt, asking, settings};
+  Summarizer summarizer{world, patience_seconds, model.model(), tokenizer, prompt, asking, settings};
   // Four batches for each replica: enough to keep all replicas busy, few enough to write early.
   summarize_all(summarizer, input, output, 4 * given.model.batch_size * model.mesh().data_ranks());
 }
