@@ -88,17 +88,17 @@ struct Surroundings {
   std::set<int32_t> ends;  ///< ids at which texts end
 };
 
-// RUN for RUN/checkpoints/step_00001000; nullopt if `directory` is not in a directory "checkpoints".
-std::optional<fs::path> run_of_checkpoint(const fs::path& directory) {
-  const fs::path folder = folder_of_checkpoint(directory);
+// RUN for RUN/checkpoints; nullopt if `folder` has another name.
+std::optional<fs::path> run_of_checkpoints(const fs::path& folder) {
   if (folder.filename() != "checkpoints") return std::nullopt;
   return (folder.has_parent_path() ? folder : fs::absolute(folder)).parent_path();
 }
 
 Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
   Surroundings seen;
-  const std::optional<fs::path> run = run_of_checkpoint(directory);
-  seen.tokenizer = look_at_tokenizer(run ? *run : directory.parent_path(), m.state.tokenizer_sha256);
+  const fs::path folder = folder_of_checkpoint(directory);
+  const std::optional<fs::path> run = run_of_checkpoints(folder);
+  seen.tokenizer = look_at_tokenizer(run ? *run : folder, m.state.tokenizer_sha256);
   std::ranges::copy(read_model_ends(io, directory), std::inserter(seen.ends, seen.ends.end()));
   if (seen.tokenizer.eos) seen.ends.insert(*seen.tokenizer.eos);
   const std::string path = shell_word((run ? *run : directory).string());
@@ -106,7 +106,7 @@ Surroundings look_around(Io& io, const fs::path& directory, const Manifest& m) {
     seen.resume = fmt::format("an import, no run: model.pretrained={} begins one with its weights", path);
     return seen;
   }
-  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, directory.parent_path());
+  const std::vector<ListedCheckpoint> listed = list_checkpoints(io, folder);
   const auto newest = std::find_if(listed.rbegin(), listed.rend(),
                                    [](const ListedCheckpoint& each) { return each.manifest.has_value(); });
   std::error_code ignored;
@@ -274,7 +274,8 @@ ExitCode report_damage(const CheckpointArguments& given, const ListedCheckpoint&
     print_out(
         "{}\n  verdict     {}: {}\n  resume      a run goes on from its newest whole checkpoint: ripstop "
         "checkpoint list {} shows them\n",
-        directory, found.verdict(), found.problem, shell_word(found.directory.parent_path().string()));
+        directory, found.verdict(), found.problem,
+        shell_word(folder_of_checkpoint(found.directory).string()));
   return ExitCode::kStorage;
 }
 

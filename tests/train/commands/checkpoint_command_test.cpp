@@ -173,6 +173,11 @@ TEST_F(CheckpointCommand, InspectGivesAVerdict) {
   json = inspected(" --checkpoint 1");
   EXPECT_EQ(json.at("resumable"), false);
   EXPECT_EQ(json.at("resume"), "the run goes on from step 2, its newest whole checkpoint");
+  // By a path without a folder.
+  const std::string folder = (scratch_ / "checkpoints").string();
+  for (const auto& [place, name] : {std::pair("", "step_00000001"), std::pair("/step_00000001", ".")})
+    EXPECT_HAS(run_program(std::string("checkpoint inspect ") + name, "cd " + folder + place + " &&").out,
+               "the run goes on from step 2, its newest whole checkpoint");
   const std::string latest = (scratch_ / "checkpoints/step_00000002").string();
   EXPECT_HAS(
       run_program("checkpoint inspect " + latest).out,
@@ -183,6 +188,8 @@ TEST_F(CheckpointCommand, InspectGivesAVerdict) {
   EXPECT_EQ(text.exit_code, 74);
   EXPECT_HAS(text.out, "verdict     damaged: ");
   EXPECT_HAS(text.out, "rank_00001.h5");
+  EXPECT_HAS(run_program("checkpoint inspect step_00000002", "cd " + folder + " &&").out,
+             "ripstop checkpoint list " + folder + " shows them");
   const ProgramRun damaged = run_program("checkpoint inspect --json " + latest);
   EXPECT_EQ(damaged.exit_code, 74);
   json = nlohmann::json::parse(damaged.out);
