@@ -191,17 +191,19 @@ std::vector<std::string> ModelArguments::all_overrides() const {
   for (const std::string& text : overrides) {
     // Sizes, precision and data belong to the trained weights and cannot change.
     if (!text.starts_with("generation."))
-      throw CommandLineError(fmt::format("'{}' is not generation.key=value", text), hint_for_word(text));
+      throw Error(ExitCode::kUsage, fmt::format("'{}' is not generation.key=value", text),
+                  hint_for_word(text));
     if (text.starts_with("generation.validate_examples="))
-      throw CommandLineError("generation.validate_examples is for validations of ripstop train",
-                             "evaluate --limit says how many examples are scored");
+      throw Error(ExitCode::kUsage, "generation.validate_examples is for validations of ripstop train",
+                  "evaluate --limit says how many examples are scored");
   }
   std::vector<std::string> all = overrides;
   const auto add = [&](const char* option, const char* key, const std::string& value) {
     const std::string name = fmt::format("generation.{}", key);
     for (const std::string& text : overrides)
       if (text.starts_with(name + "="))
-        throw CommandLineError(fmt::format("{} and {} are one setting", option, name), "give one of them");
+        throw Error(ExitCode::kUsage, fmt::format("{} and {} are one setting", option, name),
+                    "give one of them");
     all.push_back(name + "=" + value);
   };
   for (size_t i = 0; i < generation.size(); ++i)

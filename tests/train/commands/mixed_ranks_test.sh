@@ -40,6 +40,9 @@ expect 64 'command differs between ranks: rank 0 \(.*\): train; rank 1 \(.*\): e
 on_each "summarize $work/run --input $work/run.toml" "doctor"
 expect 64 'rank 0 \(.*\): summarize; rank 1 \(.*\): doctor'
 
+on_each "evaluate $work/run" "evaluate $work/run model.x=1"
+expect 64 "rank=1 .*'model.x=1' is not generation.key=value"
+
 # Only the keys that differ are shown, with the value and the host of each.
 on_each "train $work/run.toml" "train $work/run.toml train.steps=3 optimizer.learning_rate=2e-3"
 expect 64 'config differs between ranks: train.steps: rank 0 \(.*\): 2; rank 1 \(.*\): 3 \| optimizer.learning_rate: rank 0'
