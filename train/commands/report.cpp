@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "data/files/directory.h"
 #include "data/files/whole_file.h"
@@ -38,12 +39,15 @@ std::vector<fs::path> runs_of(Io& io, const ReportArguments& given) {
   return runs;
 }
 
-// The name of the directory's owner; "" if unknown.
-std::string owner_of(const fs::path& directory) {
-  struct stat facts {};
-  if (::stat(directory.c_str(), &facts) != 0) return "";
-  const passwd* const owner = ::getpwuid(facts.st_uid);
-  return owner == nullptr ? "" : owner->pw_name;
+// The names of the directories' owners, as far as they are known.
+std::set<std::string> owners_of(const std::vector<fs::path>& directories) {
+  std::set<std::string> names;
+  for (const fs::path& directory : directories) {
+    struct stat facts {};
+    if (::stat(directory.c_str(), &facts) != 0) continue;
+    if (const passwd* const owner = ::getpwuid(facts.st_uid)) names.insert(owner->pw_name);
+  }
+  return names;
 }
 
 // Throws Error(kUsage) if the folder of `output` is absent, or if `output` exists with another beginning.
@@ -86,7 +90,7 @@ ExitCode write_page(Io& io, const ReportArguments& given) {
   std::vector<RunRecord> runs;
   for (const fs::path& directory : directories)
     runs.push_back(read_run(io, directory, columns_of_each(directories.size()), options.with_texts));
-  if (given.anonymous) make_anonymous(runs, owner_of(directories.front()));
+  if (given.anonymous) make_anonymous(runs, owners_of(directories));
   name_shortly(runs);  // after folders are hidden: a folder may have the user's name
   const std::string text = page(runs, options);
   write_whole_file(io, given.output, text);

@@ -76,7 +76,7 @@ std::pair<size_t, bool> take_predictions(std::string_view text, std::vector<Pred
 
 std::vector<Prediction> read_predictions(const std::filesystem::path& directory, size_t most) {
   std::vector<Prediction> predictions;
-  if (!std::filesystem::exists(directory / kPredictionsFile)) return predictions;
+  if (!path_exists(posix_io(), directory / kPredictionsFile)) return predictions;
   LineInput lines(directory / kPredictionsFile);
   for (std::string line; predictions.size() < most && lines.next(line);) {
     auto prediction = parse_prediction(line, std::ssize(predictions));

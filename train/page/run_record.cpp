@@ -1,6 +1,7 @@
 #include "train/page/run_record.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <ranges>
 #include <variant>
@@ -163,7 +164,7 @@ void read_object(const std::string& name, std::string_view text, T& value, auto&
 
 std::vector<ScoreRow> read_rows(const fs::path& path) {
   std::vector<ScoreRow> rows;
-  if (!fs::exists(path)) return rows;
+  if (!path_exists(posix_io(), path)) return rows;
   TextLines lines(path.string());
   for (std::string line; lines.next(line);) {
     ScoreRow& row = rows.emplace_back();
@@ -218,7 +219,7 @@ void try_to(RunRecord& run, auto&& read) {
 void read_evaluations(Io& io, const fs::path& directory, bool with_texts, RunRecord& run) {
   for (const Io::Entry& entry : list_directory(io, directory))
     try_to(run, [&] {
-      if (fs::exists(directory / entry.name / kScoresFile))
+      if (path_exists(io, directory / entry.name / kScoresFile))
         run.evaluations.push_back(read_evaluation(directory / entry.name));
     });
   std::ranges::stable_sort(run.evaluations, {}, &EvaluationRecord::step);
@@ -248,23 +249,34 @@ std::vector<std::string> set_names(const RunConfig& config) {
 // "key=/data/somebody/xsum" as "key=xsum": drops the directories of a path that begins with / or ~, and of
 // each in a list, as in key=["/data/a", "/data/b"].
 std::string without_directories(const std::string& word) {
+  size_t path = word.find_first_not_of("\"'[ ");
+  const auto is_path = [&] { return path != word.npos && (word[path] == '/' || word[path] == '~'); };
   if (const size_t comma = word.rfind(',');
-      comma != word.npos && (word.find('[') < comma || word.starts_with("data.directories=")))
+      !is_path() && comma != word.npos && (word.find('[') < comma || word.starts_with("data.directories=")))
     return without_directories(word.substr(0, comma)) + "," + without_directories(word.substr(comma + 1));
-  const size_t begin = word.find('=') == word.npos ? 0 : word.find('=') + 1;
-  const size_t path = word.find_first_not_of("\"'[ ", begin);
-  if (path == word.npos || (word[path] != '/' && word[path] != '~')) return word;
+  // A directory's name may have '=', too.
+  if (!is_path()) path = word.find_first_not_of("\"'[ ", word.find('=') + 1);
+  if (!is_path()) return word;
   const size_t last = word.find_last_not_of("/\"'] ");
   const size_t slash = last == word.npos ? word.npos : word.rfind('/', last);
   return slash == word.npos || slash < path ? word : word.substr(0, path) + word.substr(slash + 1);
 }
 
+// Puts "user" in place of the word `name`: for "li", "validation" stays.
+void hide_name(const std::string& name, std::string& text) {
+  const auto is_letter = [&](size_t at) {
+    return at < text.size() && std::isalpha(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (size_t at = 0; (at = text.find(name, at)) != text.npos; ++at)
+    if (!is_letter(at - 1) && !is_letter(at + name.size())) text.replace(at, name.size(), "user");
+}
+
 class Anonymous {
  public:
-  explicit Anonymous(const std::string& owner) : owner_(owner) {}
+  explicit Anonymous(const std::set<std::string>& owners) : owners_(owners) {}
   void hide(std::string& text) {
     text = without_directories(text);
-    if (!owner_.empty()) text = replace_all(text, owner_, "user");
+    for (const std::string& owner : owners_) hide_name(owner, text);
   }
   std::string numbered(const std::string& host) {
     return fmt::format("node {}", numbers_.emplace(host, numbers_.size() + 1).first->second);
@@ -297,7 +309,7 @@ class Anonymous {
   }
 
  private:
-  const std::string owner_;
+  const std::set<std::string>& owners_;
   std::map<std::string, size_t> numbers_;
 };
 
@@ -337,8 +349,8 @@ void name_shortly(std::vector<RunRecord>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) runs[i].name = names[i];
 }
 
-void make_anonymous(std::vector<RunRecord>& runs, const std::string& owner) {
-  Anonymous anonymous(owner);
+void make_anonymous(std::vector<RunRecord>& runs, const std::set<std::string>& owners) {
+  Anonymous anonymous(owners);
   for (RunRecord& run : runs) anonymous.hide(run);
 }
 

@@ -1,5 +1,6 @@
 // `ripstop report`: a page from the files of runs alone, and event files made afterwards.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <memory>
 #include <regex>
@@ -9,6 +10,7 @@
 #include "tests/train/config/small_config.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/page/html_text.h"
+#include "train/page/run_record.h"
 #include "train/report/metrics.h"
 #include "train/report/trace_file.h"
 
@@ -190,6 +192,34 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
   EXPECT_TRUE(has(page, "<bdi>three, four</bdi>"));
   EXPECT_TRUE(has(page, "<bdi>step_8</bdi>, continued"));
   EXPECT_FALSE(has(page, scratch_.path().string()));
+}
+
+TEST_F(Report, HidesDirectoriesAndTheOwnersOfAllRuns) {
+  for (const auto& [path, hidden] :
+       {std::pair("/home/li/lr=0.1/run", "run"),
+        std::pair("data.directory=~/lr=0.1/li", "data.directory=user"),
+        std::pair("key=[\"/a=b/c\", \"/d/e\"]", "key=[\"c\", \"e\"]"), std::pair("/home/[a,b]/c,d", "c,d"),
+        std::pair("li/validation-li_of_bo.li2", "user/validation-user_of_user.user2")}) {
+    std::vector<RunRecord> runs(1, RunRecord(8));
+    runs[0].path = path;
+    make_anonymous(runs, {"bo", "li"});
+    EXPECT_EQ(runs[0].path, hidden);
+  }
+  const std::string own = write_run("a", {}).string(), other = write_run("of-daemon", {}).string();
+  constexpr uid_t kDaemon = 1;
+  if (::chown(other.c_str(), kDaemon, kDaemon) == 0)  // only root may do it
+    EXPECT_FALSE(has(page_of("--anonymous " + own + " " + other), "daemon"));
+}
+
+TEST_F(Report, AnEvaluationThatCannotBeReadIsANote) {
+  const fs::path run = write_run("a", {});
+  for (const char* loop : {"x", "y/scores.json", "z/predictions.jsonl"}) {
+    const fs::path path = run / "evaluation" / loop;
+    write_bytes(path.parent_path() / "scores.json", R"({"step": 1, "split": "test", "examples": 1})");
+    fs::remove(path);
+    fs::create_symlink(path.filename(), path);
+  }
+  EXPECT_TRUE(has(page_of(run.string()), "evaluation/x/scores.json: cannot look at it"));
 }
 
 // A million steps do not fit: a page has at most 640 columns.
