@@ -19,6 +19,7 @@
 #include "model/core/error.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/manifest.h"
+#include "train/config/nearest_name.h"
 #include "train/config/run_config.h"
 
 namespace ripstop {
@@ -227,15 +228,16 @@ FoundPredictions find_predictions(const fs::path& evaluations, const fs::path& o
   FoundPredictions most;
   Json wanted = to_json(settings);
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(evaluations, error)) {
-    if (fs::equivalent(entry.path(), own, error)) continue;
+  for (const std::string& name : names_in(evaluations)) {
+    const fs::path directory = evaluations / name;
+    if (fs::equivalent(directory, own, error)) continue;
     try {
-      const std::optional<Json> there = read_settings(entry.path());
+      const std::optional<Json> there = read_settings(directory);
       if (!there) continue;
       wanted["examples"] = there->value("examples", Json());
       if (!differences(*there, wanted).empty()) continue;
-      std::vector<Prediction> found = read_predictions(entry.path());
-      if (found.size() > most.predictions.size()) most = {entry.path(), std::move(found)};
+      std::vector<Prediction> found = read_predictions(directory);
+      if (found.size() > most.predictions.size()) most = {directory, std::move(found)};
     } catch (const Error&) {
       continue;  // an error in another evaluation is no error of this one
     }
