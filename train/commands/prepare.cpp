@@ -157,10 +157,6 @@ ExitCode prepare_dataset(const PrepareArguments& given) {
     progress.finish();
     stop.end_process();
     return ExitCode::kBug;  // not reached: the signal that requested the stop ends the process
-  } catch (...) {
-    // Leaves a line of the progress above the error.
-    progress.finish();
-    throw;
   }
 }
 
@@ -212,7 +208,13 @@ ExitCode make_and_show(PrepareArguments given) {
   const ExitCode code = prepare_dataset(given);
   if (code != ExitCode::kOk || given.show.count == 0) return code;
   if (!given.show.json) print_out("\n");
-  show_examples(given.output, given.show);
+  try {
+    show_examples(given.output, given.show);
+  } catch (const Error& error) {
+    // The data set is made, so only a script, which needs the JSON, gets an error.
+    if (error.code() != ExitCode::kUsage || given.show.json) throw;
+    print_to(stderr, "note: no example is shown: {}; {}\n", error.what(), error.hint());
+  }
   return code;
 }
 
