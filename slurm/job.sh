@@ -75,7 +75,7 @@ while # a signal ends `wait` but not the run
   wait $launcher || status=$?
   $signalled
 do :; done
-trap '' USR1 TERM HUP TSTP # these must not end requeue.sh, which asks Slurm about the job
+trap '' INT USR1 TERM HUP TSTP # these must not end requeue.sh, which asks Slurm about the job
 # A rank that has only just started has no handler for the signal yet, so the signal ends it.
 if [[ -n $signal && $1 =~ ^(train|evaluate)$ ]] && ((status == 128 + $(kill -l USR1))); then status=75; fi
 exec "$here/requeue.sh" "$status" ${signal:+"$signal"}

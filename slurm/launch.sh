@@ -26,8 +26,8 @@ shift
 read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"
 
 # Verbs without MPI: N processes would do the same work N times, and write one data set N times.
-if [[ ${1##*/} == ripstop* && ${2:-} =~ ^(prepare|plan|checkpoint|report|rouge|status)$ && "${2:-} ${3:-}" != "checkpoint export" ]] &&
-  command -v -- "$1" >/dev/null; then
+alone='^(config-table|prepare|plan|checkpoint|report|rouge|status)$'
+if [[ ${1##*/} == ripstop* && ${2:-} =~ $alone && "$2 ${3:-}" != "checkpoint export" ]] && command -v -- "$1" >/dev/null; then
   say "ripstop $2 is one process: started once, without a launcher"
   exec "$@"
 fi

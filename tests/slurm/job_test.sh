@@ -91,6 +91,9 @@ cd "$work/empty"
 SLURM_SUBMIT_DIR=$work/empty expect 64 bash "$work/spool/slurm_script"
 [[ $(wc -l <"$work/log") -eq 1 ]] && grep -q 'is not the repository' "$work/log" || fail "quickstart: no one line of what is missing"
 
+expect 64 bash "$slurm/quickstart.sbatch" --directory
+grep -q 'quickstart.sbatch: --directory needs a value' "$work/log" || fail "quickstart: an option without its value"
+
 # ---- How many ranks: --ntasks of the command line, else the nodes that were granted times the tasks of each
 # ranks EXPECTED TASKS TASKS_OF_A_NODE NODES
 ranks() {
@@ -140,7 +143,7 @@ requeued() {
   local config=$1 code=0 job event moment=''
   shift
   rm -rf "$SEEN" && mkdir "$SEEN"
-  "$slurm/job.sh" train "$config" >"$work/log" 2>&1 &
+  env --default-signal=INT setsid "$slurm/job.sh" train "$config" >"$work/log" 2>&1 &
   job=$!
   for event; do
     if [[ $moment != "${event%:*}" ]]; then touch "$SEEN/after_$moment"; fi
@@ -149,7 +152,7 @@ requeued() {
       kill -0 $job 2>/dev/null || fail "$config $*: job.sh is gone before $event"
       sleep 0.1
     done
-    kill "-${event#*:}" $job
+    if [[ $event == *:INT ]]; then kill -INT -- -$job; else kill "-${event#*:}" $job; fi # a terminal signals the group
     sleep 0.2 # the next one is another request
   done
   touch "$SEEN"/after_{step,show,requeue}
@@ -157,7 +160,7 @@ requeued() {
   [[ $code -eq 75 ]] || fail "$config $*: exit code $code"
   grep -q 'requeue.sh: job 7: its time was up; it goes back' "$work/log" && [[ -e $SEEN/requeue ]] || fail "$config $*: not requeued"
 }
-requeued config ranks:USR1 show:TERM show:USR1 requeue:HUP requeue:TERM
+requeued config ranks:USR1 show:TERM show:INT show:USR1 requeue:HUP requeue:TERM
 says 1 'asked to save'
 requeued early ranks:USR1
 # The start after a requeue makes a step first. A signal then must reach the ranks all the same.
