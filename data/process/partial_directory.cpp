@@ -130,8 +130,7 @@ void disown_partial_directory(Io& io, const fs::path& partial) {
 
 PartialDirectory::PartialDirectory(Io& io, const fs::path& output,
                                    const std::function<void(const std::string&)>& note)
-    : io_(io), output_(output.lexically_normal()) {
-  if (!output_.has_filename()) output_ = output_.parent_path();  // "out/" is "out"
+    : io_(io), output_(without_slash(output.lexically_normal())) {
   if (path_exists(io_, output_) && !is_empty_directory(io_, output_))
     throw Error(ExitCode::kUsage, fmt::format("{}: exists already", output_.string()),
                 "name a new directory, or remove this one");

@@ -206,10 +206,6 @@ ExitCode export_on_all_ranks(const ExportArguments& given) {
     line.finish();
     stop->end_process();
     return ExitCode::kBug;  // not reached: the signal that stopped the export ends the process
-  } catch (...) {
-    // Leaves a line of the progress above the error.
-    line.finish();
-    throw;
   }
 }
 

@@ -130,8 +130,7 @@ std::vector<Node> describe_nodes(MpiWorld& world) {
     Node& of_rank = nodes[world.places()[rank].node];
     if (of_rank.ranks++ == 0) of_rank.machine = rank_json.at("machine");
     for (const std::string text : rank_json.at("complaints"))
-      if (std::find(of_rank.problems.begin(), of_rank.problems.end(), text) == of_rank.problems.end())
-        of_rank.problems.push_back(text);
+      if (std::ranges::count(of_rank.problems, text) == 0) of_rank.problems.push_back(text);
   }
   std::vector<Node> result;
   for (auto& [lowest_rank, each] : nodes) result.push_back(std::move(each));

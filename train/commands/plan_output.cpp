@@ -29,7 +29,7 @@ std::vector<std::string> sbatch_options(const SearchedJob& job, const RunTarget&
 
 // Whether an override sets a key that the search decides.
 bool is_searched_key(const std::string& override_text) {
-  const std::string key = override_text.substr(0, override_text.find_first_of(" ="));
+  const std::string key = override_text.substr(0, override_text.find('='));
   return key == "train.micro_batch_sequences" || key == "train.recompute" ||
          key == "mesh.pipeline_stages_per_rank" || std::ranges::any_of(kMeshAxisWords, [&](const char* axis) {
            return key == "mesh." + std::string(axis);

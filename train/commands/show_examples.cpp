@@ -201,9 +201,6 @@ void check_examples_to_show(const fs::path& directory, const ShowArguments& give
   if (!fs::exists(directory, ignored))
     throw Error(ExitCode::kUsage,
                 fmt::format("{}: no such directory, expected a data set", directory.string()), expected);
-  if (!fs::is_directory(directory, ignored))
-    throw Error(ExitCode::kInputData,
-                fmt::format("{}: a file, expected a data set's directory", directory.string()), expected);
   const TokenDataset dataset(dataset_file(directory, given.split + ".h5"));
   if (dataset.examples() > 0) return;
   const std::string others = splits_with_examples(directory);

@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
+#include "data/files/directory.h"
 #include "parallel/agreement.h"
 #include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
@@ -28,9 +28,8 @@ struct TrainArguments {
 
 RunConfig read_config(const TrainArguments& given, const StopSignal& stop) {
   // A signal ends the process while a pipe is read, because such a read may wait for ever.
-  std::error_code ignored;
   std::optional<StopEndsProcess> while_reading;
-  if (!std::filesystem::is_regular_file(given.config_file, ignored)) while_reading.emplace(stop);
+  if (!is_file(given.config_file)) while_reading.emplace(stop);
   return load_run_config(given.config_file, given.overrides);
 }
 

@@ -27,14 +27,14 @@ double value_of(const Column& column, Abscissa abscissa) {
   return abscissa == Abscissa::kHours ? column.hours : static_cast<double>(column.step);
 }
 
-std::string text_of(double value, Unit unit, int digits = 4) {
-  if (unit == Unit::kShare) return number_text(100 * value, digits) + "%";
+std::string text_of(double value, Unit unit) {
+  if (unit == Unit::kShare) return number_text(100 * value) + "%";
   if (unit == Unit::kBytes) {
     const std::string text = bytes_text(static_cast<int64_t>(value));
     const size_t zero = text.find(".0 ");
     return zero == text.npos ? text : text.substr(0, zero) + text.substr(zero + 2);
   }
-  return number_text(value, digits);
+  return number_text(value);
 }
 
 // A round number near or above `least`: 1, 2 or 5 times a power of ten; for bytes a power of two.

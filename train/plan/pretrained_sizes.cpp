@@ -25,8 +25,7 @@ namespace fs = std::filesystem;
 
 // A hint on what to give as model.pretrained if `path` does not exist or is no directory.
 std::string hint_for_model(const std::string& path) {
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) {
+  if (is_file(path)) {
     const fs::path folder = folder_of(path);
     if (is_pretrained_model(folder))
       return fmt::format("it is a file of a model: give its directory, model.pretrained={}",

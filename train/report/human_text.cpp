@@ -11,6 +11,7 @@
 #include <limits>
 #include <string_view>
 
+#include "data/files/directory.h"
 #include "data/text/json_struct.h"
 #include "train/report/metrics.h"
 
@@ -151,8 +152,7 @@ std::vector<std::string> short_paths(const std::vector<std::string>& paths, size
   std::vector<std::vector<fs::path>> names;
   size_t fewest = paths.empty() ? 0 : SIZE_MAX;
   for (const std::string& given : paths) {
-    const fs::path path = fs::path(given).lexically_normal();
-    const fs::path whole = path.has_filename() ? path : path.parent_path();
+    const fs::path whole = without_slash(fs::path(given).lexically_normal());
     fewest = std::min(fewest, names.emplace_back(whole.begin(), whole.end()).size());
   }
   size_t shared = 0;
