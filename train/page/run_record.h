@@ -108,7 +108,7 @@ RunRecord read_run(Io& io, const std::filesystem::path& directory, size_t most_c
 /// run, by the last two names.
 void name_shortly(std::vector<RunRecord>& runs);
 
-/// Hides the names of `owners`, hosts (which become "node 1" and so on, alike in all runs), the directories of
+/// Hides the names of `owners`, hosts (they become "node 1" and so on, alike in all runs), the directories of
 /// absolute paths, and texts of warnings and notes. The runs must have been read without texts.
 void make_anonymous(std::vector<RunRecord>& runs, const std::set<std::string>& owners);
 

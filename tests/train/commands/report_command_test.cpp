@@ -196,9 +196,9 @@ TEST_F(Report, LeavesOutWhatItIsTold) {
 
 TEST_F(Report, HidesDirectoriesAndTheOwnersOfAllRuns) {
   for (const auto& [path, hidden] :
-       {std::pair("/home/li/lr=0.1/run", "run"),
+       {std::pair("/mnt/li/lr=0.1/run", "run"),
         std::pair("data.directory=~/lr=0.1/li", "data.directory=user"),
-        std::pair("key=[\"/a=b/c\", \"/d/e\"]", "key=[\"c\", \"e\"]"), std::pair("/home/[a,b]/c,d", "c,d"),
+        std::pair("key=[\"/a=b/c\", \"/d/e\"]", "key=[\"c\", \"e\"]"), std::pair("/mnt/[a,b]/c,d", "c,d"),
         std::pair("li/validation-li_of_bo.li2", "user/validation-user_of_user.user2")}) {
     std::vector<RunRecord> runs(1, RunRecord(8));
     runs[0].path = path;

@@ -123,7 +123,7 @@ TEST_F(ShowExamples, ANewDataSetIsShownAtOnce) {
   EXPECT_EQ(nlohmann::json::parse(json.out).at("examples").size(), 2u);
   EXPECT_HAS(json.err, "written      ");
   EXPECT_EQ(json.err.find("not used: --seed"), std::string::npos) << json.err;
-  // What cannot be shown is no reason to call a data set that is made a failure.
+  // The data set is made, though nothing of it can be shown.
   const ProgramRun other = expect_success(show(make + file("fifth") + " --loss-on assistant"));
   EXPECT_HAS(other.err, "note: no example is shown: data.loss_on is \"assistant\"");
   expect_exit(show(make + file("sixth") + " --json --loss-on assistant"), 64, "has no conversations");
