@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <utility>
 

@@ -10,7 +10,6 @@
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
 #include "data/text/text_lines.h"
-#include "data/text/utf8.h"
 #include "train/checkpoint/find_run.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/report/human_text.h"

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "data/files/directory.h"
