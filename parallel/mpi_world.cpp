@@ -78,6 +78,8 @@ struct MpiWorld::State {
   std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals` until all ranks have come, then null
   bool started = false;
 
+  // Guards what Arrivals does on the main thread, because a file system may hang.
+  mpi::GuardedCall guard_files() { return {world, "a file near " + world.options.directory.string()}; }
   void begin();
   void know_each_other();
   void report_hang(const std::string& operation, double seconds);
@@ -92,6 +94,7 @@ void MpiWorld::State::begin() {
   const std::string launch = launch_name();
   if (world.options.directory.empty() || launch.empty() || launch_size() < 2) return;
   constexpr double kMostSeconds = 5, kLeastSeconds = 0.1, kTouchesInADeadline = 10;
+  const mpi::GuardedCall guard = guard_files();
   arrivals = std::make_unique<Arrivals>(
       world.options.directory, launch, launch_rank(), world.watchdog.address().host,
       std::clamp(world.options.deadline_seconds / kTouchesInADeadline, kLeastSeconds, kMostSeconds));
@@ -107,7 +110,7 @@ void MpiWorld::State::know_each_other() {
   for (size_t r = 0; r < nodes.size(); ++r) world.places.push_back({hosts[r], nodes[r]});
   // All ranks have come, so nobody reads the files any more.
   come.store(nullptr);
-  if (arrivals != nullptr) arrivals->leave();
+  if (const mpi::GuardedCall guard = guard_files(); arrivals != nullptr) arrivals->leave();
   // Compare node and host, because containers on one node may have names and networks of their own.
   const auto is_here = [&](const RankHost& place) { return place.node == 0 && place.host == hosts[0]; };
   const bool one_host = std::all_of(world.places.begin(), world.places.end(), is_here);
@@ -115,7 +118,8 @@ void MpiWorld::State::know_each_other() {
   std::vector<WatchdogAddress> addresses;
   for (const std::string& text : all.all_gather_text(world.watchdog.address().to_text()))
     addresses.push_back(WatchdogAddress::from_text(text));
-  if (arrivals != nullptr && all.rank() == 0) arrivals->remove_all();
+  if (const mpi::GuardedCall guard = guard_files(); arrivals != nullptr && all.rank() == 0)
+    arrivals->remove_all();
   // A random number from rank 0 marks this world's datagrams, because other runs may use the same nodes.
   std::random_device random;
   world.watchdog.connect(all.rank(), addresses, of_rank_0(all, (uint64_t{random()} << 32) | random()));
@@ -172,7 +176,10 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
 // Rethrows the error of a wait at the start. All ranks fail, and only one should print.
 void MpiWorld::State::rethrow_at_start(const Error& error) {
   double wait_for_turn = 0;
-  const std::string who = describe_start(wait_for_turn);
+  const std::string who = [&] {
+    const mpi::GuardedCall guard = guard_files();
+    return describe_start(wait_for_turn);
+  }();
   std::this_thread::sleep_for(std::chrono::duration<double>(wait_for_turn));
   throw Error(error.code(), fmt::format("{} ({})", error.what(), who), error.hint());
 }
@@ -214,7 +221,6 @@ MpiWorld::~MpiWorld() {
     return;
   }
   if (!state_->started) return;
-  state_->communicator->barrier();
   state_->communicator.reset();
   state_->world.progress.stop();
   const mpi::GuardedCall guard(state_->world, "MPI_Finalize");
@@ -270,7 +276,10 @@ ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
     const RankHost& own = places()[static_cast<size_t>(state_->communicator->rank())];
     require_equal(*state_->communicator, ExitCode::kUsage, "command", state_->world.options.command, own.host,
                   "start the same command on every rank");
-    return body();
+    const ExitCode code = body();
+    // Here, because ~MpiWorld() may not throw. Unlike MPI_Finalize, its error names a missing rank.
+    state_->communicator->barrier();
+    return code;
   } catch (...) {
     tell_failure(current_error().code());
     throw;

@@ -46,7 +46,7 @@ class MpiWorld {
   /// the deadline. Throws Error(kResources) if MPI cannot be called beside other threads, or if the launch
   /// has several processes, each alone in its MPI world. Collective.
   explicit MpiWorld(const MpiOptions& options = {});
-  /// Waits for all ranks and calls MPI_Finalize. Does nothing while an exception unwinds.
+  /// Calls MPI_Finalize. Does nothing while an exception unwinds.
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -74,7 +74,7 @@ class MpiWorld {
   /// Sets whether this rank waits for storage. Errors then say so, and deadlines are longer (set_deadline).
   void set_waits_for_storage(bool waits);
 
-  /// Runs `body`, the whole command. If `body` throws, announces the failure to all ranks and rethrows the
+  /// Runs `body`, the whole command, and waits for all ranks. If `body` throws, announces the failure to all ranks and rethrows the
   /// exception. The other ranks end silently after kSecondsToEnd with the exit code of the error, by _exit,
   /// because MPI_Finalize would wait for missing ranks. If several ranks fail at about the same time, the
   /// lowest rethrows and the others end. Throws Error(kUsage) on all ranks before `body` if the ranks'

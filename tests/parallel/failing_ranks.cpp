@@ -1,7 +1,7 @@
 // A program that fails in the way that its first argument names, for failures_test.sh.
 //   failing_ranks WAY DEADLINE [DIRECTORY]
-// WAY: throw, throw_all, stop, busy, receive, storage, disk, kill, wait, never, stop_before, stop_in_start,
-// or, on a pipeline of all ranks, stop_stage or busy_stage
+// WAY: throw, throw_all, stop, stop_last, busy, receive, storage, disk, kill, wait, never, stop_before,
+// stop_in_start, or, on a pipeline of all ranks, stop_stage or busy_stage
 #include <unistd.h>
 
 #include <chrono>
@@ -109,6 +109,7 @@ ExitCode train(MpiWorld& world, const std::string& how) {
     if (step == 15 && how == "receive") ranks.start_receive(stream, tensor(own), 1, nullptr).wait();
     ranks.all_gather(stream, tensor(own), tensor(all)).wait();
   }
+  if (how == "stop_last" && ranks.rank() == 1) raise(SIGSTOP);
   return ExitCode::kOk;
 }
 

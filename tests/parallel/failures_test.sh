@@ -43,6 +43,7 @@ expect none 1000 0 ''
 expect throw 1000 74 'rank=1 cannot write the checkpoint'
 expect throw_all 1000 74 'rank=0 cannot write the checkpoint'
 expect stop 3 76 'all_gather on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) does not answer'
+expect stop_last 3 76 'barrier on world \(3 ranks\) at step 20 waited [0-9]+ s: rank 1 \(.*\) does not answer'
 expect busy 3 76 'rank 1 \(.*\) is busy after all_gather on world, step 15'
 expect receive 3 76 'receive on world \(3 ranks\) at step 15 waited [0-9]+ s: rank 1 \(.*\) is busy after all_gather on world'
 # Of a pipeline, stage and micro-batch are named, and the stage that computes before the one that only waits for it.
