@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <new>
 #include <optional>
 #include <sstream>
-#include <system_error>
 
 #include "parallel/rank_names.h"
 
@@ -92,20 +90,6 @@ bool any_rank(Communicator& world, bool holds) {
 
 std::string text_of_rank_0(Communicator& world, const std::string& text) {
   return world.all_gather_text(world.rank() == 0 ? text : std::string()).front();
-}
-
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return {ExitCode::kResources, "out of host memory"};
-  } catch (const std::system_error& error) {
-    return {ExitCode::kStorage, error.what()};
-  } catch (const std::exception& error) {
-    return {ExitCode::kBug, error.what(), "please report this"};
-  }
 }
 
 void do_and_agree(Communicator& world, FunctionRef<void()> body) {

@@ -68,9 +68,6 @@ bool all_ranks(Communicator& world, bool holds);
 /// Returns, on all ranks, whether `holds` is true on at least one rank. Collective.
 bool any_rank(Communicator& world, bool holds);
 
-/// Converts the exception under way to an Error. Call it in `catch (...)`.
-Error current_error();
-
 /// Runs body(), which must not call collectives, on each rank. If it throws on any rank, all ranks throw the
 /// error of the lowest rank that failed. The message names that rank and how many others failed, or no rank
 /// if all have the same error. An Error(kCommunication) of `body` is rethrown at once, because then other

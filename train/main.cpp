@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
-#include "parallel/agreement.h"
+#include <csignal>
+
+#include "model/core/error.h"
 #include "parallel/launch_environment.h"
 #include "train/commands/command_line.h"
 #include "train/commands/commands.h"
@@ -36,6 +38,7 @@ ExitCode run(const Arguments& words) {
 int main(int argc, char** argv) {
   using ripstop::ExitCode;
   ripstop::secure_standard_streams();
+  std::signal(SIGCHLD, SIG_DFL);  // how a child ended is lost if a launcher left the signal ignored
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
     // Any other exit code tells more than a failure of standard output.

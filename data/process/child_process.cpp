@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "data/files/file.h"
@@ -32,11 +31,10 @@ constexpr char kText = 'T', kError = 'E';
   std::string message;
   try {
     message = kText + work();
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     message = kError + fmt::format("{}", static_cast<int>(error.code())) + '\0' + error.what() + '\0' +
               error.hint();
-  } catch (const std::exception& error) {
-    message = kError + fmt::format("{}", static_cast<int>(ExitCode::kBug)) + '\0' + error.what() + '\0';
   }
   for (size_t at = 0; at < message.size();) {
     const ssize_t done = ::write(pipe, message.data() + at, message.size() - at);
@@ -73,7 +71,7 @@ class Child {
   }
   /// Returns the status as in waitpid(2). With WNOHANG, returns nullopt at once if the process still runs.
   std::optional<int> wait(int options = 0) {
-    int status = 0;
+    int status = -1;  // if waitpid fails: neither an exit nor a signal
     pid_t ended = 0;
     while ((ended = ::waitpid(pid_, &status, options)) < 0 && errno == EINTR) {
     }

@@ -11,7 +11,7 @@ namespace ripstop {
 /// Runs `work`, such as a library call that cannot be interrupted, in a child process and returns its result.
 /// Calls stop_requested() ten times a second; when it is true, kills the child and returns nullopt. The child
 /// dies with this process. No other thread may work meanwhile: the child would inherit that thread's locks,
-/// but not the thread. Throws the Error that `work` throws; Error(kBug) for another exception;
+/// but not the thread. Throws what `work` throws, as current_error();
 /// Error(kResources) if no child can be started or a signal ends it, for example when memory runs out.
 std::optional<std::string> run_in_child(FunctionRef<std::string()> work, FunctionRef<bool()> stop_requested);
 

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace ripstop {
@@ -45,6 +47,23 @@ class Error : public std::runtime_error {
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Converts the exception under way to an Error. Call it in `catch (...)`.
+inline Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kResources, "out of host memory"};
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again)  // of std::thread
+      return {ExitCode::kResources, "the system starts no more threads", "see ulimit -u"};
+    return {ExitCode::kStorage, error.what()};
+  } catch (const std::exception& error) {
+    return {ExitCode::kBug, error.what(), "please report this"};
+  }
 }
 
 namespace detail {

@@ -23,5 +23,18 @@ TEST(Check, LeavesACoreWithItsStackIfAskedFor) {
   EXPECT_EXIT(abort(), testing::KilledBySignal(SIGABRT), "1 \\+ 1 == 3 is false: a text");
 }
 
+TEST(CurrentError, EachKindHasItsExitCode) {
+  const auto code_of = [](const auto& thrown) {
+    try {
+      throw thrown;
+    } catch (...) {
+      return current_error().code();
+    }
+  };
+  EXPECT_EQ(code_of(std::bad_alloc()), ExitCode::kResources);
+  EXPECT_EQ(code_of(std::system_error(ENOSPC, std::generic_category())), ExitCode::kStorage);
+  EXPECT_EQ(code_of(std::system_error(EAGAIN, std::generic_category())), ExitCode::kResources);
+}
+
 }  // namespace
 }  // namespace ripstop

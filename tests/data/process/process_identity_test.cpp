@@ -56,6 +56,7 @@ TEST(ChildProcessTest, ThrowsWhatItsWorkThrows) {
   EXPECT_EQ(thrown.code(), ExitCode::kInputData);
   EXPECT_STREQ(thrown.what(), "what");
   EXPECT_EQ(thrown.hint(), "hint");
+  EXPECT_EQ(thrown_by([]() -> std::string { throw std::bad_alloc(); }).code(), ExitCode::kResources);
   const Error killed = thrown_by([] { return std::to_string(kill(getpid(), SIGKILL)); });
   EXPECT_EQ(killed.code(), ExitCode::kResources);
   EXPECT_STREQ(killed.what(), "a child process was killed by signal 9");
@@ -74,6 +75,12 @@ TEST(ChildProcessTest, AStopEndsWorkThatWouldNeverEnd) {
   EXPECT_EQ(asked, 3);
   // The child is gone, also from the table of processes.
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST(ChildProcessTest, AnEndThatCannotBeKnownIsNoSuccess) {
+  signal(SIGCHLD, SIG_IGN);
+  EXPECT_EQ(output_of_program({"false"}, 60), std::nullopt);
+  signal(SIGCHLD, SIG_DFL);
 }
 
 TEST(ProcessIdentityTest, AStoredTextCannotCommandATerminal) {
