@@ -8,6 +8,11 @@
 
 namespace ripstop {
 
+/// The byte of t's data at `offset_bytes`.
+inline std::byte* at(const Tensor& t, int64_t offset_bytes) {
+  return static_cast<std::byte*>(t.data) + offset_bytes;
+}
+
 /// Elements [first, first + count): the part of an all-reduce that one rank sums.
 struct Part {
   int64_t first = 0;

@@ -25,10 +25,6 @@ void check_host(const Tensor& t) {
                 to_string(t.device));
 }
 
-std::byte* at(const Tensor& t, int64_t offset_bytes) {
-  return static_cast<std::byte*>(t.data) + offset_bytes;
-}
-
 // A transfer whose wait() ends with a call of `then`.
 class TransferOperation final : public Pending::Operation {
  public:
@@ -172,6 +168,7 @@ class MpiCommunicator final : public Communicator {
 };
 
 MpiCommunicator::MpiCommunicator(World& world, MPI_Comm comm, const std::string& name) {
+  const std::lock_guard lock(world.progress.calls());
   group_.world = &world;
   group_.comm = comm;
   group_.name = name;

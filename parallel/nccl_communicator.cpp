@@ -61,10 +61,6 @@ ncclDataType_t data_type(DType dtype) {
   return kInOrder[static_cast<size_t>(dtype)];
 }
 
-std::byte* at(const Tensor& t, int64_t offset_bytes) {
-  return static_cast<std::byte*>(t.data) + offset_bytes;
-}
-
 class NcclCommunicator final : public Communicator {
  public:
   explicit NcclCommunicator(std::unique_ptr<NcclGroup> group, int device)
