@@ -88,9 +88,10 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b)
     if (divide_up(share, divide_up(share, b)) == b && fits(b)) sizes.push_back(b);
-  // If fits() refuses all of these sizes, takes all sizes that it accepts.
-  for (int64_t b = most; sizes.empty() && b >= 1; --b)
-    if (fits(b)) sizes.push_back(b);
+  // If fits() refuses all of these sizes, takes all sizes that it accepts, up to the config's.
+  if (sizes.empty())
+    for (int64_t b = std::max(most, config.train.micro_batch_sequences.value_or(1)); b >= 1; --b)
+      if (fits(b)) sizes.push_back(b);
   return sizes;
 }
 

@@ -142,9 +142,10 @@ void require_whole_turns(const RunConfig& config, const ResolvedRun& run, const 
   const int64_t size = config.train.micro_batch_sequences.value_or(sizes.empty() ? 1 : sizes.front());
   if (are_turns_whole(config, run.mesh, run.step.sharding.stages_per_rank, size)) return;
   const std::string help =
-      sizes.empty() ? fmt::format("train.global_batch_sequences = {} does",
-                                  run.mesh.data_ranks() * round_up(share, run.mesh.pipeline))
-                    : fmt::format("train.micro_batch_sequences that do: {}", fmt::join(sizes, ", "));
+      sizes.empty()
+          ? fmt::format("train.global_batch_sequences = {} does",
+                        run.mesh.data_ranks() * size * round_up(divide_up(share, size), run.mesh.pipeline))
+          : fmt::format("train.micro_batch_sequences that do: {}", fmt::join(sizes, ", "));
   throw Error(
       ExitCode::kUsage,
       fmt::format("two stages on each rank need a multiple of mesh.pipeline = {} micro-batches, and a "

@@ -180,6 +180,14 @@ TEST(FittingMeshes, ASmallerMicroBatchIsNamed) {
   EXPECT_EQ(error.hint().rfind("these fit: ", 0), 0u) << error.hint();
 }
 
+TEST(FittingMeshes, TheLeastMemoryIsThatOfAMicroBatchWithWholeTurns) {
+  const RunConfig config =
+      parsed(kSmallest, {"mesh.pipeline=4", "mesh.pipeline_stages_per_rank=2", "model.num_hidden_layers=8",
+                         "model.max_position_embeddings=2048", "data.sequence_length=2048",
+                         "train.global_batch_sequences=10", "train.micro_batch_sequences=3"});
+  EXPECT_EQ(refusal_of(config, target_of(4, 1 << 20)).fitting().least.micro_batch_sequences, 3);
+}
+
 // The config asks for less recomputation than fits: neither mesh nor micro-batch need change.
 TEST(FittingMeshes, MoreRecomputationIsNamed) {
   const std::vector<std::string> one{"train.micro_batch_sequences=1"};

@@ -92,6 +92,8 @@ TEST(PipelinePlan, TwoStagesOnARankNeedWholeTurns) {
   refused(few, "and a step has 3", "train.global_batch_sequences = 4 does");
   few.train.micro_batch_sequences = std::nullopt;
   refused(few, "and a step has 3", "train.global_batch_sequences = 4 does");
+  few.train.micro_batch_sequences = 2;
+  refused(few, "and a step has 2", "train.global_batch_sequences = 8 does");
   RunConfig automatic = interleaved(4, {"train.global_batch_sequences=24"});
   automatic.train.micro_batch_sequences = std::nullopt;
   EXPECT_EQ(resolved(automatic).micro_batches, 4);
