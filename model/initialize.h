@@ -10,5 +10,6 @@ namespace ripstop {
 /// (model/core/philox.h): its key is `seed`, its counter is i and the hash of the parameter's name.
 /// Box-Muller makes normal values. May use all threads.
 void initial_values(const ParameterSpec& parameter, uint64_t seed, int64_t first, int64_t count, float* out);
+using InitialValues = decltype(&initial_values);
 
 }  // namespace ripstop

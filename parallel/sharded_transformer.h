@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "model/initialize.h"
 #include "model/kv_cache.h"
 #include "model/transformer.h"
 #include "parallel/device_mesh.h"
@@ -73,7 +74,7 @@ class ShardedTransformer {
   /// Fills the weights with initial_values.
   void initialize(uint64_t seed) { initialize(seed, units_); }
   /// Fills only the weights of `units`, which belong to this model.
-  void initialize(uint64_t seed, std::span<FsdpUnit> units);
+  void initialize(uint64_t seed, std::span<FsdpUnit> units, InitialValues values = initial_values);
 
   /// Runs the micro-batches of a step forward and backward. Adds the loss of this rank's targets to total [1]
   /// float64. With finish_gradients(), the shards' gradients become those of all data ranks' summed loss.
@@ -129,8 +130,6 @@ class ShardedTransformer {
   /// trained_units() are in the order of trained_table.
   std::span<FsdpUnit> trained_units() { return std::span(units_).subspan(first_trained_); }
   std::span<FsdpUnit> frozen_units() { return std::span(units_).first(first_trained_); }
-  /// Units of the model's own weights, in the order of parameter_table.
-  std::span<FsdpUnit> model_units() { return is_frozen() ? frozen_units() : trained_units(); }
   const ModelConfig& config() const { return config_; }
   const ShardingOptions& options() const { return options_; }
   DeviceMesh& mesh() { return mesh_; }

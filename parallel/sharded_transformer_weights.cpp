@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "model/core/rounding.h"
-#include "model/initialize.h"
 #include "parallel/sharded_transformer.h"
 #include "parallel/tensor_parallel.h"
 
@@ -126,7 +125,7 @@ ShardedTransformer::ShardedTransformer(const ModelConfig& config, DeviceMesh& me
 
 ShardedTransformer::~ShardedTransformer() = default;
 
-void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
+void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units, InitialValues values) {
   if (stream_.device().kind == DeviceKind::kMeta) return;
   constexpr int64_t kPiece = 1 << 18;  // elements on the host at a time
   std::vector<float> host;
@@ -137,8 +136,8 @@ void ShardedTransformer::initialize(uint64_t seed, std::span<FsdpUnit> units) {
       host.assign(static_cast<size_t>(end - begin), 0.0F);
       for (const Box& box : unit.layout().boxes(begin, end))
         for (int64_t row = 0; row < box.rows; ++row)
-          initial_values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column,
-                         box.columns, host.data() + box.offset + row * box.stride - begin);
+          values(*box.parameter, seed, (box.row + row) * box.parameter->columns + box.column, box.columns,
+                 host.data() + box.offset + row * box.stride - begin);
       unit.set_shard(first, host);
     }
 }

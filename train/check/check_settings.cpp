@@ -220,7 +220,7 @@ CheckSettings choose_check(const ResolvedRun& run, DeviceKind device, uint64_t s
     if (&settings == &candidates.back()) of_kind.flops = 0;
     why = fit(settings, run, of_kind);
     if (why.empty()) {
-      settings.reason = reason;
+      if (settings.kind != CheckedModel::kWhole) settings.reason = reason;
       return settings;
     }
     // Reports why the first candidate, the largest, does not fit.

@@ -45,7 +45,7 @@ void append_sequence(const CheckTokens& tokens, int64_t step, int64_t slot, Pack
     const PhiloxBlock words = draw(tokens, step, slot, at, kDocument);
     const int64_t drawn = longest == length ? length : 1 + words[0] % longest;
     const int64_t rows = std::min(drawn, length - at);
-    append_document(tokens, step, slot, rows, words[1] % (rows + 1), at, batch);
+    append_document(tokens, step, slot, rows, words[1] % (slot == 0 ? rows : rows + 1), at, batch);
     at += rows;
   }
 }

@@ -30,7 +30,8 @@ std::vector<int64_t> slots_of(const CheckTokens& tokens, int64_t step, int64_t d
 
 /// A micro-batch of the B sequences in `slots`, end to end. Slot -1 gives a single document of tokens 0
 /// without targets. Every fourth sequence is a single document, the others hold several. The first tokens of
-/// a document, from none to all, have no target, so that data ranks have different numbers of targets.
+/// a document, from none to all, have no target, so that data ranks have different numbers of targets. Slot 0
+/// has some, because a step without any is skipped.
 PackedBatch check_batch(const CheckTokens& tokens, int64_t step, const std::vector<int64_t>& slots);
 
 int64_t target_count(const CheckTokens& tokens, int64_t step);

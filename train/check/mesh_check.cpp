@@ -12,20 +12,6 @@
 namespace ripstop {
 namespace {
 
-// Sets the unit's parameters that begin with zeros to check_values.
-void set_check_values(FsdpUnit& unit, uint64_t seed) {
-  const int64_t begin = unit.shard_begin();
-  for (const Box& box : unit.layout().boxes(begin, begin + unit.layout().shard_elements())) {
-    if (box.parameter->initial.kind != Initial::Kind::kZeros) continue;
-    RIPSTOP_CHECK(box.rows == 1 || box.stride == box.parameter->columns, "columns of {} are cut",
-                  box.parameter->name);
-    std::vector<float> values(static_cast<size_t>(box.rows * box.columns));
-    check_values(*box.parameter, seed, box.row * box.parameter->columns + box.column, std::ssize(values),
-                 values.data());
-    unit.set_shard(box.offset - begin, values);
-  }
-}
-
 class CheckedSteps {
  public:
   CheckedSteps(const PlanRequest& request, const CheckSettings& settings, DeviceMesh& mesh,
@@ -34,8 +20,8 @@ class CheckedSteps {
         stream_(device),
         plan_(plan_rank(request, mesh.coordinates())),
         step_(request.model, request.step, mesh, stream_, ledger_, plan_.arena) {
-    step_.model().initialize(settings.seed);
-    for (FsdpUnit& unit : units()) set_check_values(unit, settings.seed);
+    step_.model().initialize(settings.seed, step_.model().frozen_units());
+    step_.model().initialize(settings.seed, units(), check_values);
   }
 
   /// Takes step `number` (from 1), whose micro-batch m has the sequences of slots(m).

@@ -76,14 +76,17 @@ TEST(CheckSettings, InBfloat16AtMostSixLayers) {
 TEST(CheckSettings, TimeDecides) {
   ResolvedRun run = run_of("110m", kFourRanks);
   run.step.sharding.compute = DType::kFloat32;
-  const CheckSettings settings =
-      choose_check(run, DeviceKind::kCpu, 1, {.flops = 1e11, .flops_text = "5 minutes"});
+  CheckSettings settings = choose_check(run, DeviceKind::kCpu, 1, {.flops = 1e11, .flops_text = "5 minutes"});
   EXPECT_EQ(settings.kind, CheckedModel::kSmall);
   EXPECT_EQ(settings.reason, "one rank would compute longer than 5 minutes");
   EXPECT_EQ(choose_check(run, DeviceKind::kCpu, 1, {.flops = 1e16, .flops_text = {}}).kind,
             CheckedModel::kWhole);
   EXPECT_EQ(choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true}).kind,
             CheckedModel::kSmall);
+  run.model = small_model(run.model, run.mesh.tensor, /*stages=*/1);
+  settings = choose_check(run, DeviceKind::kCpu, 1, {.flops_text = {}, .small = true});
+  EXPECT_EQ(settings.kind, CheckedModel::kWhole);
+  EXPECT_EQ(settings.reason, "");
 }
 
 TEST(CheckSettings, TheSmallModelIsCutAsTheLargeOne) {

@@ -78,6 +78,8 @@ TEST(CheckTokens, EverySequenceIsDealtOnce) {
 // The tokens include: several documents, one document as long as the sequence, uneven targets, empty
 // sequences, and a data rank without any sequence.
 TEST(CheckTokens, TheCasesThatMatterOccur) {
+  CheckTokens one = tokens(1, 1);
+  for (one.seed = 0; one.seed < 200; ++one.seed) EXPECT_GT(target_count(one, 2), 0) << one.seed;
   const CheckTokens t = tokens(3);
   std::map<int64_t, int64_t> targets;
   bool several = false, whole = false, without_target = false;
