@@ -147,6 +147,7 @@ Machine read_machine() {
   machine.fast_bfloat16 = cpu_has_fast_bfloat16();
   machine.cores = std::max<int64_t>(0, sysconf(_SC_NPROCESSORS_ONLN));
   machine.cores_allowed = allowed_cores();
+  machine.cores_allowed_list = proc_value("/proc/self/status", {"Cpus_allowed_list"});
   machine.memory_bytes = meminfo_bytes("MemTotal");
   machine.memory_available_bytes = meminfo_bytes("MemAvailable");
   // A sandbox may have no /proc: then sysinfo() tells the memory.

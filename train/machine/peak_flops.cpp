@@ -70,14 +70,6 @@ std::optional<PeakFlops> peak_of_gpus(MpiWorld& world, const Device& device, DTy
                    fmt::format("data sheet: {} in {}, dense", gpu.name, to_string(compute))};
 }
 
-// Whether this process may use a core for each thread of its node's ranks.
-bool has_cores_for_all(MpiWorld& world) {
-  const Machine machine = read_machine();
-  const double cores = std::min(static_cast<double>(machine.cores_allowed),
-                                machine.cores_quota.value_or(static_cast<double>(machine.cores_allowed)));
-  return static_cast<double>(world.ranks_here() * cpu_threads()) <= cores;
-}
-
 // All ranks compute `times` products at once, because in a step they share caches, power and perhaps cores,
 // and the slowest rank decides. Equal on all ranks. Collective.
 PeakRound time_round(Communicator& all, TimedProduct& product, int64_t times, bool own_cores) {
@@ -106,7 +98,7 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
   constexpr double kRoundSeconds = 0.0125, kMostSeconds = 0.4;
   Communicator& all = world.communicator();
   TimedProduct product(Device::cpu(), compute);
-  const bool own_cores = has_cores_for_all(world);
+  const bool own_cores = has_own_cores(world);
   const double once = time_round(all, product, 1, own_cores).seconds;
   const auto times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / once), 1, kMostProducts);
   std::vector<PeakRound> rounds;
@@ -125,6 +117,16 @@ std::optional<PeakFlops> measure_cpus(MpiWorld& world, DType compute) {
 }
 
 }  // namespace
+
+bool has_own_cores(MpiWorld& world) {
+  Communicator& all = world.communicator();
+  const Machine machine = read_machine();
+  const int64_t node = world.places()[static_cast<size_t>(all.rank())].node;
+  const std::string cores = fmt::format("{}: {}", node, machine.cores_allowed_list);
+  const int64_t sharing = std::ranges::count(all.all_gather_text(cores), cores);
+  const auto threads = static_cast<double>(world.ranks_here() * cpu_threads());
+  return sharing * cpu_threads() <= machine.cores_allowed && threads <= machine.cores_quota.value_or(threads);
+}
 
 const DataSheet* find_data_sheet(const std::string& name) {
   if (std::ranges::any_of(kSlower, [&](std::string_view word) { return has_words(name, word); }))

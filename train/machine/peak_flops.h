@@ -37,8 +37,8 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 /// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
-  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if a rank may use fewer
-  /// cores than its node's ranks have threads, because then the ranks may slow each other.
+  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 unless all ranks
+  /// has_own_cores(), because else the ranks may slow each other.
   double cpu_share = 1;
 };
 
@@ -47,6 +47,9 @@ inline constexpr int64_t kMostRounds = 24;
 /// The seconds of the fastest round, if three rounds (including it) agree within 3 %; else nullopt. Skips
 /// rounds in which other programs took more than 15 % of the processors. Pure.
 std::optional<double> fastest_round(std::span<const PeakRound> rounds);
+
+/// Whether this rank may use a core for each thread of the ranks that may use the same cores. Collective.
+bool has_own_cores(MpiWorld& world);
 
 /// The peak of all ranks together for products in `compute`: on GPUs from the data sheets, on CPUs measured.
 /// The measurement runs the model's own `linear` on all ranks at once (a TimedProduct), in rounds of some 12

@@ -1,4 +1,6 @@
-// Energy of several ranks, which share a node in these tests.
+// Energy and cores of several ranks, which share a node in these tests.
+#include <sched.h>
+
 #include <cmath>
 #include <optional>
 
@@ -6,6 +8,7 @@
 #include "tests/expect_has.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/machine/powercap_tree.h"
+#include "train/machine/peak_flops.h"
 #include "train/run/account_watch.h"
 
 namespace ripstop {
@@ -46,6 +49,18 @@ TEST_F(AccountRanks, ANodeCountsOnce) {
   EXPECT_NEAR(account.if_read(500)->kwh.value(), 0.02, 1e-9) << "after the first step";
   account.after_step();
   EXPECT_FALSE(account.if_read(500)) << "ten seconds are not over";
+}
+
+TEST_F(AccountRanks, RanksThatAreBoundHaveCoresOfTheirOwn) {
+  cpu_set_t all, own{};
+  sched_getaffinity(0, sizeof all, &all);
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one core";
+  int core = 0;
+  for (int64_t skip = ranks_.rank() % 2; CPU_ISSET(core, &all) == 0 || skip-- > 0; ++core) continue;
+  CPU_SET(core, &own);
+  sched_setaffinity(0, sizeof own, &own);
+  EXPECT_EQ(has_own_cores(test_world()), ranks_.size() <= 2);
+  sched_setaffinity(0, sizeof all, &all);
 }
 
 TEST_F(AccountRanks, OneUnreadableNodeMakesTheSumUnknown) {
