@@ -62,8 +62,6 @@ class HeadLoss {
   void logits(Context& context, const Parameter& weights, Residual& residual, const Saved& saved,
               const Tensor& row, const Tensor& logits) const;
 
-  const VocabularySlice& slice() const { return slice_; }
-
  private:
   /// Chunks are padded to a multiple of this number of rows, because back ends keep a plan for each shape.
   int64_t row_step() const { return chunk_rows / 8; }

@@ -21,8 +21,6 @@ class KeyValueCache {
   Tensor layer(int64_t number) const {
     return tensor_in(memory_, number * shape_.count() * element_bytes(dtype_), dtype_, shape_);
   }
-  int64_t slots() const { return shape_[0]; }
-  int64_t positions() const { return shape_[1]; }
 
  private:
   Shape shape_;

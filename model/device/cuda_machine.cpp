@@ -3,21 +3,19 @@
 #include <fmt/format.h>
 
 #include <sstream>
+#include <vector>
 
 namespace ripstop {
 
 bool version_is_older(const std::string& version, const std::string& than) {
-  std::istringstream a(version), b(than);
-  // If one version continues the other, the longer one is newer: "12" < "12.1".
-  for (;;) {
-    int x = 0, y = 0;
+  const auto numbers = [](const std::string& text) {
+    std::istringstream words(text);
+    std::vector<int> all;
     char dot = 0;
-    const bool has_x = static_cast<bool>(a >> x), has_y = static_cast<bool>(b >> y);
-    if (!has_y) return false;
-    if (!has_x || x != y) return !has_x || x < y;
-    a >> dot;
-    b >> dot;
-  }
+    for (int number = 0; words >> number; words >> dot) all.push_back(number);
+    return all;
+  };
+  return numbers(version) < numbers(than);  // "12" < "12.1"
 }
 
 std::string CudaLibrary::complaint() const {

@@ -103,7 +103,7 @@ struct WorkspaceTable {
   int64_t (*norm_heads_backward)(int64_t rows, const Heads&);
   int64_t (*attention)(int64_t rows, const Heads&, DType);
   int64_t (*attention_backward)(int64_t rows, int64_t longest, const Heads&, DType, bool deterministic);
-  int64_t (*attention_cached)(int64_t rows, int64_t positions, const Heads&);
+  int64_t (*attention_cached)(const Heads&);
   int64_t (*add_sum)(int64_t count);  ///< for add_squared_norm, too
 };
 const WorkspaceTable& cpu_workspaces();

@@ -207,8 +207,7 @@ void attention_cached(Context& context, const Tensor& qkv, const Tensor& slot, c
                   "tail.place has {} rows, expected {}", tail.place.rows(), qkv.rows());
   }
   check_matrix(out, qkv.rows(), heads.query * heads.size, qkv.dtype, "out");
-  const Workspace workspace(context,
-                            workspace_bytes(context).attention_cached(qkv.rows(), cache.shape[1], heads));
+  const Workspace workspace(context, workspace_bytes(context).attention_cached(heads));
   kernels(context).attention_cached(workspace.call, qkv, slot, position, cache, heads, tail, out);
 }
 

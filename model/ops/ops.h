@@ -206,8 +206,8 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& target,
                    const VocabularySlice& slice, const Tensor& loss, const Tensor& dlogits);
 
 /// For each row of logits [M, v] float32: value [M] float32 = the largest valid logit, id [M] int32 =
-/// slice.first + its column (of equal logits, the lowest column). A slice without valid columns gives
-/// -infinity and slice.first.
+/// slice.first + its column (of equal logits, the lowest column). Ignores NaN. A slice without a number in
+/// its valid columns gives -infinity and slice.first.
 void argmax_rows(Context& context, const Tensor& logits, const VocabularySlice& slice, const Tensor& value,
                  const Tensor& id);
 

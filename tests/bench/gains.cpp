@@ -47,7 +47,7 @@ KernelRow decoded_layer(const StepShape& shape, DType dtype) {
     const KernelCall call = o.call(std::max(
         {bytes.linear(normed, wqkv, qkv, Accumulate::kNo), bytes.linear(out, wo, branch, Accumulate::kNo),
          bytes.linear(normed, w13, gate_up, Accumulate::kNo), bytes.linear(low, w2, branch, Accumulate::kNo),
-         bytes.attention_cached(1, shape.positions, heads)}));
+         bytes.attention_cached(heads)}));
     return Work{[=, &k = o.kernels()] {
                   k.add_rmsnorm(call, residual, branch, norm, 1e-5, sum, normed, inverse);
                   k.linear(call, normed, wqkv, qkv, Accumulate::kNo);

@@ -287,8 +287,8 @@ class Rows {
       const auto [qkv, slot, position, cache] = operands(o);
       const Tensor out = o.zeros(o.dtype(), {kTexts, heads.query * heads.size});
       return o.work(&KernelTable::attention_cached,
-                    {bytes_of({qkv, cache, out}), 0, o.workspaces().attention_cached(kTexts, length, heads)},
-                    qkv, slot, position, cache, heads, {}, out);
+                    {bytes_of({qkv, cache, out}), 0, o.workspaces().attention_cached(heads)}, qkv, slot,
+                    position, cache, heads, {}, out);
     });
     add("argmax_rows", 0, [=](Operands& o) {
       const Tensor logits = o.tensor(DType::kFloat32, {kTexts, words});

@@ -87,12 +87,6 @@ cudaError_t cudaDeviceSynchronize() {
   scheduler().wait(scheduler().ends(current_device()), "cudaDeviceSynchronize");
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  if (status == nullptr) return answer(cudaErrorInvalidValue);
-  if (!scheduler().knows(stream, "cudaStreamIsCapturing")) return answer(cudaErrorInvalidResourceHandle);
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   scheduler().run_a_bit();
   const EventState* state = find_event(event, "cudaStreamWaitEvent");

@@ -107,9 +107,9 @@ int64_t cpu_workspace(Entry<&KernelTable::attention_backward>, const Tensor&, co
                       const Tensor&) {
   return cpu_workspaces().attention_backward(qkv.rows(), documents.longest, heads, qkv.dtype, true);
 }
-int64_t cpu_workspace(Entry<&KernelTable::attention_cached>, const Tensor& qkv, const Tensor&, const Tensor&,
-                      const Tensor& cache, const Heads& heads, const auto&...) {
-  return cpu_workspaces().attention_cached(qkv.rows(), cache.shape[1], heads);
+int64_t cpu_workspace(Entry<&KernelTable::attention_cached>, const Tensor&, const Tensor&, const Tensor&,
+                      const Tensor&, const Heads& heads, const auto&...) {
+  return cpu_workspaces().attention_cached(heads);
 }
 int64_t cpu_workspace(Entry<&KernelTable::add_sum>, const Tensor& x, const Tensor&) {
   return cpu_workspaces().add_sum(x.count());

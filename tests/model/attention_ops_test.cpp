@@ -195,8 +195,8 @@ TEST_P(AttentionTest, CachedEqualsTheLastRowOfItsDocument) {
                  positions = put_ids(last_position);
     const auto outputs = repeated([&] {
       const Tensor out = room(dtype(), {3, heads.query * heads.size});
-      kernels().attention_cached(call(workspaces().attention_cached(3, kPositions, heads)), query, slots,
-                                 positions, cache, heads, {}, out);
+      kernels().attention_cached(call(workspaces().attention_cached(heads)), query, slots, positions, cache,
+                                 heads, {}, out);
       return Outputs{get(out)};
     });
     const Values whole = reference::attention(qkv, offset, heads).out;
@@ -250,8 +250,8 @@ TEST_P(AttentionTest, CachedReadsTheTailWhereItLies) {
                  positions = put_ids(position);
     const auto outputs = repeated([&] {
       const Tensor out = room(dtype(), {kRows, heads.query * heads.size});
-      kernels().attention_cached(call(workspaces().attention_cached(kRows, kPlaces, heads)), queries, slots,
-                                 positions, cache, heads, tail, out);
+      kernels().attention_cached(call(workspaces().attention_cached(heads)), queries, slots, positions, cache,
+                                 heads, tail, out);
       return Outputs{get(out)};
     });
     expect_close(outputs[0], expected, dtype(), 2);

@@ -160,11 +160,14 @@ TEST_P(VocabularyTest, ArgmaxTakesTheLowestOfEquals) {
     const int64_t rows = 9, valid = columns - columns / 5;
     Values logits = random(rows * columns, DType::kFloat32);
     for (double& v : logits) v = std::round(v * 4);  // many equals
+    for (size_t i = 0; i < logits.size(); i += 7) logits[i] = std::nan("");
+    std::fill_n(logits.begin(), columns, std::nan(""));
     const auto outputs = repeated([&] {
       const Tensor value = room(DType::kFloat32, {rows}), id = put_ids(random_ids(rows, 9));
       kernels().argmax_rows(call(), put(logits, DType::kFloat32, {rows, columns}), {100, valid}, value, id);
       return Outputs{get(value), get(id)};
     });
+    for (double& v : logits) v = std::isnan(v) ? -std::numeric_limits<double>::infinity() : v;
     for (int64_t m = 0; m < rows; ++m) {
       const auto* row = logits.data() + m * columns;
       const auto* best = std::max_element(row, row + valid);

@@ -72,7 +72,7 @@ void attend(const T* query, const T* key, const T* value, const Places& place, i
 
 }  // namespace
 
-int64_t attention_cached_bytes(int64_t, int64_t, const Heads& heads) {
+int64_t attention_cached_bytes(const Heads& heads) {
   return 4 * thread_floats(heads) * omp_get_max_threads();
 }
 

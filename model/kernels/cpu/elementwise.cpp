@@ -32,13 +32,8 @@ void add_terms(const KernelCall& call, const Tensor& x, const Tensor& total, Ter
 
 }  // namespace
 
-void gather_rows(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out) {
-  const int64_t row_bytes = out.cols() * element_bytes(out.dtype);
-  const int32_t* at = elements<int32_t>(index);
-  parallel_rows(out.rows(), out.cols(), [&](int64_t m) {
-    std::memcpy(elements<char>(out) + m * row_bytes, elements<char>(x) + at[m] * row_bytes,
-                static_cast<size_t>(row_bytes));
-  });
+void gather_rows(const KernelCall& call, const Tensor& x, const Tensor& index, const Tensor& out) {
+  embedding(call, index, x, 0, out);
 }
 
 void scatter_rows(const KernelCall&, const Tensor& x, const Tensor& index, const Tensor& out) {

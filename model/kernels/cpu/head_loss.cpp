@@ -11,13 +11,14 @@ namespace {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
+/// The largest element but for NaN.
 float row_maximum(const float* x, int64_t count) {
   constexpr int kChains = 4;  // chains of comparisons that do not wait for each other
   Vector best[kChains];
   for (auto& b : best) b = broadcast(kMinusInfinity);
   int64_t i = 0;
   for (; i + kChains * kLanes <= count; i += kChains * kLanes)
-    for (int c = 0; c < kChains; ++c) best[c] = larger(best[c], load(x + i + c * kLanes));
+    for (int c = 0; c < kChains; ++c) best[c] = larger(load(x + i + c * kLanes), best[c]);
   float most = largest_lane(larger(larger(best[0], best[1]), larger(best[2], best[3])));
   for (; i < count; ++i) most = x[i] > most ? x[i] : most;
   return most;
@@ -119,9 +120,9 @@ void argmax_rows(const KernelCall&, const Tensor& logits, const VocabularySlice&
     const float* x = elements<float>(logits) + n * columns;
     const float most = row_maximum(x, slice.valid);
     int64_t at = 0;
-    while (at + 1 < slice.valid && x[at] != most) ++at;
+    while (at < slice.valid && x[at] != most) ++at;
     elements<float>(value)[n] = most;
-    elements<int32_t>(id)[n] = static_cast<int32_t>(slice.first + at);
+    elements<int32_t>(id)[n] = static_cast<int32_t>(slice.first + (at < slice.valid ? at : 0));
   });
 }
 

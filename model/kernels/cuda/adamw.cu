@@ -74,12 +74,7 @@ __device__ void store_moments(const Shard<Moment, Copy>& x, int64_t i, const Flo
     const Words words = philox(element / 4, x.step, x.bits.key);
 #pragma unroll
     for (int c = 0; c < kWidth; ++c) {
-      uint32_t word = words.at[c];
-      // An index known only at run time would move the words from registers to memory.
-      if constexpr (kWidth == 1) {
-        const uint32_t at = element % 4;
-        word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
-      }
+      const uint32_t word = kWidth == 1 ? word_at(words, element % 4) : words.at[c];
       of_first[c] = word & 0xffffU;
       of_second[c] = word >> 16;
     }

@@ -25,12 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kAdds) to = load<kWidth>(y + i);
 #pragma unroll
   for (int c = 0; c < kWidth; ++c) {
-    uint32_t word = words.at[c];
-    // An index known only at run time would move the words from registers to memory.
-    if constexpr (kWidth == 1) {
-      const int64_t at = column % 4;
-      word = at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
-    }
+    const uint32_t word = kWidth == 1 ? word_at(words, column % 4) : words.at[c];
     if (word >= bits.threshold) to.at[c] += from.at[c];
   }
   store(y + i, to);

@@ -39,13 +39,6 @@ std::string owner(int device) {
   return fmt::format("{}, cuBLASLt {}", properties.name, cublasLtGetVersion());
 }
 
-// While a CUDA graph is captured, nothing runs and so nothing can be timed.
-bool capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check_cuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 /// Device memory for one measurement, not counted in memory plans; null if none is left. Freed in stream
 /// order, because cudaFree would wait for the whole device, perhaps for other ranks, without a deadline.
 class SpareMemory {
@@ -126,13 +119,14 @@ void GemmPlans::multiply(const KernelCall& call, const Gemm& gemm, const void* a
                          Accumulate accumulate) {
   const bool measures =
       !call.stream.device().deterministic && gemm.rows > 0 && gemm.rows % kMeasuredRows == 0;
-  if (plans_.size() >= kMostPlans) plans_.clear();
   auto found = plans_.find(gemm);
-  if (found == plans_.end()) found = plans_.emplace(gemm, make(gemm, measures)).first;
+  if (found == plans_.end()) {
+    if (plans_.size() >= kMostPlans) plans_.clear();
+    found = plans_.emplace(gemm, make(gemm, measures)).first;
+  }
   Plan& plan = found->second;
   const Work work{call, gemm, a, b, d};
-  if (!plan.settled && ++plan.uses >= kUsesBeforeMeasuring && !capturing(native_stream(call.stream)))
-    measure(work, plan, accumulate);
+  if (!plan.settled && ++plan.uses >= kUsesBeforeMeasuring) measure(work, plan, accumulate);
   check_cublas(run(work, plan.descriptors, plan.algorithm, accumulate == Accumulate::kYes ? 1.0F : 0.0F),
                "cublasLtMatmul");
 }

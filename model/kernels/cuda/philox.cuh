@@ -30,4 +30,9 @@ __device__ inline Words philox(uint64_t block, uint64_t step, uint64_t key) {
   return {{c[0], c[1], c[2], c[3]}};
 }
 
+/// words.at[at]. An index known only at run time would move the words from registers to memory.
+__device__ inline uint32_t word_at(const Words& words, int64_t at) {
+  return at == 0 ? words.at[0] : at == 1 ? words.at[1] : at == 2 ? words.at[2] : words.at[3];
+}
+
 }  // namespace ripstop::cuda

@@ -124,10 +124,11 @@ __device__ inline DocumentRows document_of(const int32_t* offset, int64_t count,
 /// registers (4 for heads of up to 128 elements, else 16).
 template <class T, class Body>
 void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors, Body body) {
-  if (heads.size > kPlainHeadSize)
+  if (heads.size > kPlainHeadSize || heads.query >= 65536)  // the limit of Grid::y
     throw Error(ExitCode::kResources,
-                fmt::format("attention heads have {} elements; the limit is {}", heads.size, kPlainHeadSize),
-                "set model.num_attention_heads so that hidden_size / num_attention_heads is smaller");
+                fmt::format("{} attention heads of {} elements; the limits are 65535 and {}", heads.query,
+                            heads.size, kPlainHeadSize),
+                "set model.num_attention_heads so that both are smaller");
   const bool whole = aligned(16, heads.size, tensors), small = heads.size <= 128;
   if (whole && small) {
     body(Width<kWhole<T>>{}, Width<4>{});
