@@ -86,12 +86,6 @@ bool ends_with_one_of(const std::string& text, std::initializer_list<std::string
   return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return text.ends_with(end); });
 }
 
-std::string lower_case(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // The words of `name`: runs of letters. An upper-case letter after a lower-case one begins a word.
 std::vector<std::string> words_of(const std::string& name) {
   std::vector<std::string> words;

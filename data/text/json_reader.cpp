@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/files/hash.h"
+#include "data/text/utf8.h"
 
 namespace ripstop {
 namespace {
@@ -111,7 +112,7 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const
     }
     if (event == Event::key) {
       std::set<std::string>& beside = keys[static_cast<size_t>(depth) - 1];
-      if (!beside.insert(path.back()).second) refuse("has '{}' twice", path.back().substr(0, kShownBytes));
+      if (!beside.insert(path.back()).second) refuse("has '{}' twice", begin_of(path.back(), kShownBytes));
       if (!taken && beside.size() > kSmallObject && ++of_large > kMostKeys)
         refuse("has more than {} keys in large objects", kMostKeys);
     }
@@ -129,9 +130,10 @@ JsonReader::Json JsonReader::parse(std::string_view text, int kept_levels, const
     const bool is_nan = at.starts_with("NaN") || at.starts_with("Infinity");
     // Keep the REASON of "[json.exception.parse_error.101] parse error at line 1, column 3: REASON".
     refuse_with(is_nan ? "NaN and Infinity are Python's: JSON has null or a finite number there" : "",
-                "is not JSON at byte {}: {}", error.byte, what.substr(what.find(": ") + 2, 2 * kShownBytes));
+                "is not JSON at byte {}: {}", error.byte,
+                begin_of(what.substr(what.find(": ") + 2), 2 * kShownBytes));
   } catch (const Json::exception& error) {
-    refuse("is not JSON: {}", std::string(error.what()).substr(0, 2 * kShownBytes));
+    refuse("is not JSON: {}", begin_of(error.what(), 2 * kShownBytes));
   }
 }
 

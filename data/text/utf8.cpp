@@ -24,6 +24,12 @@ size_t sequence_bytes(std::string_view text) {
   return 0;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>('A' <= c && c <= 'Z' ? c + 32 : c);
+  return result;
+}
+
 uint32_t code_point(std::string_view sequence) {
   // The first byte of a sequence of n > 1 bytes begins with n ones and a zero.
   uint32_t value = static_cast<unsigned char>(sequence.front());
@@ -105,11 +111,6 @@ std::vector<std::string_view> words_in(std::string_view text, std::string_view s
     begin += words.back().size();
   }
   return words;
-}
-
-std::string begin_of(const std::string& text) {
-  constexpr size_t kMostBytes = 40;
-  return text.size() <= kMostBytes ? text : text.substr(0, character_begin(text, kMostBytes)) + "...";
 }
 
 std::string some_of(std::span<const std::string> names, size_t most) {

@@ -23,6 +23,15 @@ inline size_t character_begin(std::string_view text, size_t at) {
   return at;
 }
 
+/// `text`, or if it has more than `most` bytes the whole characters among those, and "...".
+inline std::string begin_of(std::string_view text, size_t most = 40) {
+  if (text.size() <= most) return std::string(text);
+  return std::string(text.substr(0, character_begin(text, most))) + "...";
+}
+
+/// `text` with small ASCII letters.
+std::string lower_case(std::string_view text);
+
 /// The code point of `sequence`, one valid UTF-8 sequence.
 uint32_t code_point(std::string_view sequence);
 
@@ -47,9 +56,6 @@ std::string_view strip(std::string_view text);
 
 /// The words of `text`, none empty; any character of `separators` separates two words.
 std::vector<std::string_view> words_in(std::string_view text, std::string_view separators = " ");
-
-/// The start of `text`, valid UTF-8, for a message: all of it up to 40 bytes, else "start...".
-std::string begin_of(const std::string& text);
 
 /// The first `most` of `names`: "a, b and 3 more"; "a, b" if there are no more.
 std::string some_of(std::span<const std::string> names, size_t most);

@@ -41,7 +41,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
     const AddedToken& token = tokens_[i];
     if (token.spelling.empty())
       fail(ExitCode::kInputData, "the added token '{}' is empty once it is normalized",
-           in_one_line(token.content.substr(0, 100)));
+           in_one_line(begin_of(token.content, 100)));
     Search& search = searches_[token.normalized ? 1 : 0];
     search.sorted.push_back(i);
     search.first_bytes.set(static_cast<unsigned char>(token.spelling.front()));
@@ -52,7 +52,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
     if (const auto twice = std::ranges::adjacent_find(search.sorted, {}, spelling);
         twice != search.sorted.end())
       fail(ExitCode::kInputData, "two added tokens are found by '{}'",
-           in_one_line(tokens_[*twice].spelling.substr(0, 100)));
+           in_one_line(begin_of(tokens_[*twice].spelling, 100)));
   }
 }
 

@@ -16,7 +16,7 @@ namespace ripstop {
 namespace {
 
 std::string shown(std::string_view piece) {
-  return in_one_line(std::string(piece.substr(0, 100)));
+  return in_one_line(begin_of(piece, 100));
 }
 
 }  // namespace

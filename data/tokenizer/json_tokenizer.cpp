@@ -16,7 +16,7 @@ void check_added_ids(const std::vector<AddedToken>& added, const BpeModel& model
   int64_t next = model.piece_count();
   for (size_t i = 0; i < added.size(); ++i) {
     const AddedToken& token = added[i];
-    const std::string shown = in_one_line(token.content.substr(0, 100));
+    const std::string shown = in_one_line(begin_of(token.content, 100));
     const int32_t piece = model.find(token.content);
     const int64_t expected = piece >= 0 ? piece : next++;
     if (token.id != expected)
@@ -24,7 +24,7 @@ void check_added_ids(const std::vector<AddedToken>& added, const BpeModel& model
            shown, token.id, expected);
     if (piece < 0 && expected < model.size() && !model.piece(token.id).empty())
       fail(ExitCode::kInputData, "the added token '{}' and the piece '{}' have the same id {}", shown,
-           in_one_line(model.piece(token.id).substr(0, 100)), token.id);
+           in_one_line(begin_of(model.piece(token.id), 100)), token.id);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <new>
 
+#include "data/text/utf8.h"
 #include "data/tokenizer/regex_syntax.h"
 #include "model/core/error.h"
 #include "model/core/one_line.h"
@@ -67,7 +68,7 @@ void RegexScratch::allocate() {
 Regex::Regex(std::string_view pattern) : Regex(checked_syntax(pattern), pattern) {}
 
 Regex::Regex(const std::string& pcre2, std::string_view shown)
-    : shown_(in_one_line(std::string(shown.substr(0, 200)))), code_(nullptr, pcre2_code_free) {
+    : shown_(in_one_line(begin_of(shown, 200))), code_(nullptr, pcre2_code_free) {
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   if (!context) throw std::bad_alloc();

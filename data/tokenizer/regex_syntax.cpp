@@ -42,7 +42,7 @@ class Translation {
   [[noreturn]] void refuse(std::string_view what) const {
     throw Error(ExitCode::kInputData,
                 fmt::format("the regular expression '{}' has {}, which is not supported",
-                            in_one_line(std::string(pattern_.substr(0, 200))), what));
+                            in_one_line(begin_of(pattern_, 200)), what));
   }
   bool take(std::string_view word) {
     if (!left_.starts_with(word)) return false;

@@ -62,7 +62,7 @@ class LargeParts {
     const bool whole = value.is_number_unsigned() && path.size() == 3;
     if (!whole || value.get<uint64_t>() >= static_cast<uint64_t>(kLargestVocabulary))
       return set_problem(fmt::format("the id of the piece '{}' must be a whole number below {}",
-                                     path[2].substr(0, 100), kLargestVocabulary));
+                                     begin_of(path[2], 100), kLargestVocabulary));
     if (problem.empty()) model_.vocabulary.emplace_back(path[2], value.get<int64_t>());
   }
   /// Takes a merge "a b", or one element of a merge ["a", "b"].
@@ -120,7 +120,7 @@ class Components {
     for (const auto& [key, value] : json.items())
       if (key != "type" && std::ranges::find(known, key) == known.end())
         reader_.refuse("'{}' has an unknown member '{}'",
-                       json.contains("type") ? json["type"].dump() : "a component", key.substr(0, 100));
+                       json.contains("type") ? json["type"].dump() : "a component", begin_of(key, 100));
   }
   std::string text(const Json& json, const char* key) const {
     return reader_.text(json, key, kMostTextBytes);
@@ -197,7 +197,7 @@ class Components {
   std::optional<TextStep::Where> prepend_scheme(const Json& json) const {
     const std::string word = reader_.find(json, "prepend_scheme") ? text(json, "prepend_scheme") : "always";
     if (word != "always" && word != "first" && word != "never")
-      reader_.refuse("the prepend_scheme '{}' is unknown", word.substr(0, 100));
+      reader_.refuse("the prepend_scheme '{}' is unknown", begin_of(word, 100));
     if (!flag_or(json, "add_prefix_space", true) && word != "never")
       reader_.refuse("'add_prefix_space' is false, but 'prepend_scheme' is '{}'", word);
     if (word == "never") return std::nullopt;

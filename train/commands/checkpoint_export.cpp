@@ -239,7 +239,7 @@ void add_checkpoint_export(Verb& checkpoint) {
       "  ripstop checkpoint export --format peft runs/lora exported/adapters");
   verb.set_action([given] {
     for (const std::string& word : {given->facts.license, given->facts.language})
-      if (std::ranges::any_of(word, [](char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }))
+      if (std::ranges::any_of(word, [](uint8_t c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }))
         throw CommandLineError(fmt::format("'{}' is not a name of a license or language", word),
                                "letters, digits, - and . alone: --license apache-2.0 --language en");
     return export_on_all_ranks(*given);

@@ -25,6 +25,7 @@ namespace {
 constexpr size_t kLargestFileBytes = size_t{1} << 20;
 // Also limits the depth of dotted keys: toml++ recurses into them.
 constexpr size_t kLongestLineBytes = 4096;
+constexpr size_t kShown = 80;                         // bytes of a value or line in a message
 constexpr const char* kCommandLine = "command line";  // ConfigEntry::where of an override
 // Finding a hint takes a millisecond, and a damaged file may have many problems.
 constexpr size_t kMostHints = 1000;
@@ -67,7 +68,6 @@ size_t first_line_of(std::string_view text, const std::string& key, size_t last_
 // Line `number` for a message; "" if it has unprintable characters. Names the first character that is not
 // ASCII, because a round quote or a long dash looks like a plain one.
 std::string shown_line(std::string_view text, size_t number) {
-  constexpr size_t kShown = 80;
   const std::vector<std::string_view> lines = lines_of(text);
   std::string line(number <= lines.size() ? lines[number - 1] : "");
   line.erase(line.find_last_not_of(" \t\r") + 1);
@@ -79,8 +79,7 @@ std::string shown_line(std::string_view text, size_t number) {
   if (const std::string_view odd(at, line.end()); !odd.empty())
     note = fmt::format(" (with U+{:04X}: quotes, minus and space are plain \" - and space in TOML)",
                        code_point(odd.substr(0, sequence_bytes(odd))));
-  const size_t shown = character_begin(line, std::min(line.size(), kShown));
-  return line.substr(0, shown) + (line.size() > shown ? "..." : "") + note;
+  return begin_of(line, kShown) + note;
 }
 
 // `word` as a TOML value: unchanged if it is one; True, and numbers such as .003, 3. and 03, in TOML's
@@ -158,8 +157,7 @@ std::string shown(const toml::node& value) {
   } else {
     value.visit([&](const auto& concrete) { text << concrete; });
   }
-  const std::string result = text.str();
-  return result.size() > 80 ? result.substr(0, 77) + "..." : result;
+  return begin_of(text.str(), kShown);
 }
 
 ConfigValue plain_value(const toml::node& node) {
@@ -263,13 +261,13 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       // The text is a bare word such as auto, words of a list, or nonsense, which assign_value refuses.
     }
   }
-  const std::string shown_text = toml_string(text.substr(0, 80));
+  const std::string shown_text = toml_string(begin_of(text, kShown));
   const bool has_words =
       std::holds_alternative<WordsField>(field) || std::holds_alternative<std::vector<std::string>*>(field);
   if (has_words && !text.empty()) {
     // Reads a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
-    std::string bare = text;
-    std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
+    std::string_view bare = text;
+    if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
     std::vector<std::string> words;
     for (const auto word : std::views::split(bare, ','))
       words.push_back(trimmed(std::string_view(word.begin(), word.end()), " "));
@@ -281,9 +279,13 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
 // Returns nullopt and adds a problem if `text` is not section.key=value or too long, or its key is unknown.
 std::optional<ConfigEntry> read_override(const std::string& text, ConfigProblems& problems) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || text.size() > kLongestLineBytes) {
-    problems.push_back({0, fmt::format("{}: '{}' is not section.key=value", kCommandLine, text.substr(0, 80)),
-                        "as in train.steps=100"});
+  const bool is_long = text.size() > kLongestLineBytes;
+  if (is_long || equals == std::string::npos) {
+    const std::string what =
+        is_long ? fmt::format("has {} bytes, at most {} are accepted", text.size(), kLongestLineBytes)
+                : "is not section.key=value";
+    problems.push_back(
+        {0, fmt::format("{}: '{}' {}", kCommandLine, begin_of(text, kShown), what), "as in train.steps=100"});
     return std::nullopt;
   }
   std::string path = text.substr(0, equals);
@@ -337,7 +339,7 @@ std::vector<ConfigEntry> with_overrides(std::vector<ConfigEntry> entries,
       problems.push_back({0,
                           fmt::format("{}: '{:.80}' has spaces", kCommandLine,
                                       fmt::format("{}", fmt::join(overrides.first(count), " "))),
-                          "no spaces around =: " + shell_word(joined.substr(0, 80))});
+                          "no spaces around =: " + shell_word(begin_of(joined, kShown))});
     overrides = overrides.subspan(count);
     if (!entry) continue;
     // The last override of a key wins, because people append to a command.

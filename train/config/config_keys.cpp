@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -297,7 +298,7 @@ const ConfigKey kKeys[] = {
      .elsewhere = "training.mixed_precision_reduce | reduce_dtype grad_reduce_in_fp32"},
 
     {RIPSTOP_KEY(checkpoint, every_steps), .range = {0, kManySteps}, .may_change_on_resume = true, .unit = "steps",
-     .doc = "Steps between checkpoints; 0: only at the end, and when a stop is requested.",
+     .doc = "Steps between checkpoints; 0: only of new best states, at the end, and when a stop is requested.",
      .elsewhere = "save_steps checkpoint.interval | save_every checkpoint_every save_interval save_strategy"},
     {RIPSTOP_KEY(checkpoint, keep), .range = {0, 1e6}, .may_change_on_resume = true, .unit = "checkpoints",
      .doc = "Newest checkpoints that are kept, and the best one besides; 0: all.",
@@ -368,6 +369,16 @@ const ConfigKey kKeys[] = {
 
 std::string ConfigKey::path() const {
   return fmt::format("{}.{}", section, name);
+}
+
+bool is_in_range(const ConfigKey& key, double value) {
+  const auto [least, most, above_least, below_most] = key.range;
+  // Training computes in float32: a value that equals an excluded bound there, or nearly, is refused.
+  const auto rounded = static_cast<float>(value);
+  const float above = rounded - static_cast<float>(least);
+  const bool low = above_least ? above < std::numeric_limits<float>::min() : value < least;
+  const bool high = below_most ? rounded >= static_cast<float>(most) : value > most;
+  return std::isfinite(value) && !low && !high;
 }
 
 bool is_of_wsd(const ConfigKey& key) {

@@ -67,6 +67,9 @@ std::span<const ConfigKey> config_keys();
 /// The key `name` of [section]; null if there is no key of that name.
 const ConfigKey* find_config_key(std::string_view section, std::string_view name);
 
+/// Whether the key may have the number `value`.
+bool is_in_range(const ConfigKey& key, double value);
+
 /// The candidate that other programs call `typed` (bfloat16 for bf16), else the nearest in spelling; else "".
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates);
 

@@ -112,12 +112,6 @@ bool has_word(std::string_view words, std::string_view word) {
   return std::ranges::count(words_in(words), word) > 0;
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 // Whether other programs call the key `name`. Words before the "|" of ConfigKey::elsewhere match with or
 // without their section. Words after the "|" match only as written: "model.name" matches `name` only in
 // section [model].
@@ -140,7 +134,7 @@ struct MeantValue {
     return word != nullptr ? *word : "";
   }
   bool is_nothing() const {
-    return given == ConfigValue(false) || has_word("none null nil off no false", lower(text()));
+    return given == ConfigValue(false) || has_word("none null nil off no false", lower_case(text()));
   }
   std::string operator()(bool*) const {
     const auto* const number = std::get_if<int64_t>(&given);
@@ -176,14 +170,15 @@ struct MeantValue {
     const std::vector<std::string> words(list.words.begin(), list.words.end());
     const auto* const several = std::get_if<std::vector<std::string>>(&given);
     std::vector<std::string> meant = several != nullptr ? *several : std::vector{text()};
-    if (meant.size() == 1 && lower(meant[0]) == "all-linear") meant = words;  // PEFT's word for all matrices
+    if (meant.size() == 1 && lower_case(meant[0]) == "all-linear")
+      meant = words;  // PEFT's word for all matrices
     for (std::string& word : meant)
       if ((word = suggest(word, words)).empty()) return "";
     return fmt::format("[\"{}\"]", fmt::join(meant, "\", \""));
   }
   template <class T>
   std::string operator()(std::optional<T>*) const {
-    return none_is_auto && lower(text()) == "auto" ? "\"auto\"" : (*this)(static_cast<T*>(nullptr));
+    return none_is_auto && lower_case(text()) == "auto" ? "\"auto\"" : (*this)(static_cast<T*>(nullptr));
   }
   std::string operator()(const auto&) const { return ""; }
 };
@@ -191,7 +186,7 @@ struct MeantValue {
 }  // namespace
 
 std::string suggest(std::string_view typed, const std::vector<std::string>& candidates) {
-  const std::string word = lower(typed);
+  const std::string word = lower_case(typed);
   for (const ForeignWords& row : kForeignWords)
     if (has_word(row.words, word) && std::ranges::find(candidates, row.name) != candidates.end())
       return std::string(row.name);
@@ -244,7 +239,8 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   const ConfigKey& key = *entry.key;
   RunConfig any;
   const MeantValue value{entry.value, key.none_is_auto};
-  if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower(value.text()))); !answer.empty())
+  if (std::string answer = answer_to(fmt::format("{}.{}", key.section, lower_case(value.text())));
+      !answer.empty())
     return answer;
   if (key.path() == "data.directory" && std::holds_alternative<std::vector<std::string>>(entry.value))
     return "several data sets are data.directories";
@@ -256,11 +252,9 @@ std::string suggest_config_value(const ConfigEntry& entry) {
   }
   if (meant.empty() && !key.unit.empty() && std::holds_alternative<double>(entry.value))
     return fmt::format("it is a whole number of {}, no share", key.unit);
-  // A float outside the range would be refused.
-  const double number = std::strtod(meant.c_str(), nullptr);
-  if (std::holds_alternative<double>(entry.value) && (number < key.range.least || number > key.range.most))
-    meant.clear();
-  if (meant.empty()) return "";
+  char* end = nullptr;
+  const double number = std::strtod(meant.c_str(), &end);
+  if (meant.empty() || (*end == '\0' && !is_in_range(key, number))) return "";
   if (entry.line > 0) return fmt::format("write {} = {}{}", key.name, meant, note);
   // A shell would remove quotes, and an override needs none.
   std::string bare = meant;

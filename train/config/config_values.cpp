@@ -83,21 +83,12 @@ class Assigner {
     if (ids.size() > GenerationSettings::kMostEndTokens)
       refuse(entry_.where, fmt::format("'{}' has {} ids, at most {} are accepted", path(), ids.size(),
                                        GenerationSettings::kMostEndTokens));
-    field->clear();
-    for (const double id : ids) {
-      if (id != std::floor(id)) refuse_type();
-      check_range(id);
-      field->push_back(static_cast<int32_t>(id));
-    }
+    *field = whole_numbers<int32_t>(ids);
     std::ranges::sort(*field);
     field->erase(std::unique(field->begin(), field->end()), field->end());
   }
   void operator()(std::vector<int64_t>* field) const {
-    for (const double value : value_as<std::vector<double>>()) {
-      if (value != std::floor(value)) refuse_type();
-      check_range(value);
-      field->push_back(static_cast<int64_t>(value));
-    }
+    *field = whole_numbers<int64_t>(value_as<std::vector<double>>());
   }
   void operator()(ChoiceField field) const {
     // Accepts the booleans true and false if "true" and "false" are among the words.
@@ -114,7 +105,7 @@ class Assigner {
       const auto found = std::find(field.words.begin(), field.words.end(), word);
       if (found == field.words.end())
         refuse(entry_.where,
-               fmt::format("'{}' has {}, which is none of \"{}\"", path(), toml_string(word.substr(0, 40)),
+               fmt::format("'{}' has {}, which is none of \"{}\"", path(), toml_string(begin_of(word, 40)),
                            fmt::join(field.words, "\", \"")),
                suggest_config_value(entry_));
       bool& has = field.has[static_cast<size_t>(found - field.words.begin())];
@@ -169,15 +160,20 @@ class Assigner {
     return numbers != nullptr && numbers->empty() ? std::vector<T>() : value_as<std::vector<T>>();
   }
 
+  template <class T>
+  std::vector<T> whole_numbers(const std::vector<double>& values) const {
+    std::vector<T> numbers;
+    for (const double value : values) {
+      if (value != std::floor(value)) refuse_type();
+      check_range(value);
+      numbers.push_back(static_cast<T>(value));
+    }
+    return numbers;
+  }
+
   void check_range(double value) const {
+    if (is_in_range(*entry_.key, value)) return;
     const ValueRange& range = entry_.key->range;
-    // Training computes in float32: a value that equals an excluded bound there, or nearly, is refused.
-    const auto rounded = [](double number) { return static_cast<float>(number); };
-    const bool low = range.above_least
-                         ? rounded(value) - rounded(range.least) < std::numeric_limits<float>::min()
-                         : value < range.least;
-    const bool high = range.below_most ? rounded(value) >= rounded(range.most) : value > range.most;
-    if (std::isfinite(value) && !low && !high) return;
     refuse(
         entry_.where,
         fmt::format("'{}' must be {} {} and {} {}, got {}", path(), range.above_least ? "above" : "at least",

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <system_error>
 #include <utility>
 
 #include "data/files/directory.h"
 #include "data/process/shell_word.h"
+#include "data/text/utf8.h"
 
 namespace ripstop {
 namespace {
@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 // Returns "batch_size" for "Batch-Size".
 std::string folded(std::string_view name) {
   // The time for an edit distance grows with the square of the length.
-  std::string result(name.substr(0, 64));
-  for (char& c : result) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string result = lower_case(name.substr(0, 64));
+  std::ranges::replace(result, '-', '_');
   return result;
 }
 

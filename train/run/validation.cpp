@@ -50,10 +50,9 @@ void share_summaries(const RunConfig& config, const ResolvedRun& run, std::vecto
 }
 
 // The first characters of `text` as UTF-8: a model may write any bytes.
-std::string sample_text(std::string text) {
+std::string sample_text(const std::string& text) {
   constexpr size_t kMostBytes = 1000;
-  if (text.size() > kMostBytes) text.replace(character_begin(text, kMostBytes), text.npos, "...");
-  return JsonReader::Json::parse(text_of_json(text));
+  return JsonReader::Json::parse(text_of_json(begin_of(text, kMostBytes)));
 }
 
 // Opens set.file, if there is one. `tokenizer`: that of the data set.

@@ -26,6 +26,10 @@ TEST(Utf8Test, WellFormedSequencesAreTheTableOfTheRfc) {
   EXPECT_FALSE(invalid_utf8(std::string_view("a\0b", 3)));
 }
 
+TEST(Utf8Test, ABeginningHasWholeCharacters) {
+  EXPECT_EQ(begin_of("aé東", 5), "aé...");
+}
+
 TEST(Utf8Test, StripSeesSpacesAsPythonDoes) {
   EXPECT_EQ(strip("  a b\t\n"), "a b");
   EXPECT_EQ(strip("\u00a0\u2003x\u3000\u2029"), "x");

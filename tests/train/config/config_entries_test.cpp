@@ -69,6 +69,8 @@ TEST(ConfigEntries, OverridesTypedWithSpacesAreShownWithout) {
   EXPECT_HAS(several, "'run.sed'");
   EXPECT_HAS(several, "(no spaces around =: " + key + "=1e-3)");
   EXPECT_HAS(several, "'steps' is not section.key=value");
+  expect_usage(refusal(kSmallest, {"run.directory=" + std::string(5000, 'a')}),
+               "has 5014 bytes, at most 4096");
   EXPECT_EQ(several.find("unknown key ''"), std::string::npos) << several;
   // An override with an empty value comes last, or in front of another override.
   expect_usage(refusal(kSmallest, {key + "=", "run.seed=1"}), "must be a number, got \"\"");

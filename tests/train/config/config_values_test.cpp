@@ -201,6 +201,7 @@ TEST(ConfigValues, WordsFromElsewhereGetTheLineToWrite) {
   EXPECT_EQ(hint("optimizer", "learning_rate = \"2e-5\""), "write learning_rate = 2e-5");
   EXPECT_EQ(hint("mesh", "fsdp = \"Auto\""), "write fsdp = \"auto\"");
   EXPECT_EQ(hint("precision", "compute = \"int8\""), "");
+  EXPECT_EQ(hint("train", "steps = \"0\""), "") << "0 is refused, too";
   EXPECT_EQ(hint("train", "steps = 1.5"), "it is a whole number of steps, no share");
   EXPECT_EQ(refusal(kSmallest, {"precision.compute=bf16"}).hint(), "write precision.compute=bfloat16");
   EXPECT_EQ(refusal(kSmallest, {"data.pack=True"}).hint(), "write data.pack=true");

@@ -31,6 +31,7 @@ TEST(DataSection, OneOrSeveralDirectories) {
   // Shells remove quotes.
   EXPECT_EQ(with({"data.directories=[data/a, my data/b ]", "data.weights=3,1"}).data.all(),
             (std::vector<std::string>{"data/a", "my data/b"}));
+  EXPECT_EQ(with({"data.directories=[sets/[a],b"}).data.first(), "[sets/[a]");
   EXPECT_EQ(parsed(to_toml(several), {"data.directory=data/c"}).data.all(),
             std::vector<std::string>{"data/c"});
 }

@@ -10,6 +10,7 @@
 #include "data/dataset/prompt_template.h"
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
+#include "data/text/utf8.h"
 #include "train/config/config_entries.h"
 
 namespace ripstop {
@@ -69,7 +70,7 @@ std::string take(const ConfigKey& row, const Json& json, RunConfig& config) {
   try {
     assign_value({.key = &row,
                   .value = config_value(json),
-                  .shown = text_of_json(json).substr(0, 80),
+                  .shown = begin_of(text_of_json(json), 80),
                   .where = std::string(row.name)},
                  config);
   } catch (const Error& error) {
@@ -112,7 +113,7 @@ GenerationFile read_generation_file(const fs::path& directory) {
     if (key == "max_length") {
       file.ignored.emplace_back("max_length (it counts the prompt, too; max_new_tokens does not)");
     } else if (const ConfigKey* const row = taken_key(key); row == nullptr) {
-      if (!is_without_effect(key, value)) file.ignored.push_back(in_one_line(key.substr(0, 80)));
+      if (!is_without_effect(key, value)) file.ignored.push_back(in_one_line(begin_of(key, 80)));
     } else if (const std::string problem = take(*row, value, config); !problem.empty()) {
       file.ignored.push_back(problem);
     } else {
@@ -139,7 +140,7 @@ EndTokens read_end_tokens(const fs::path& directory, int64_t vocabulary_size) {
     for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
       if (!id.is_number_integer())
         reader.refuse("eos_token_id is {}, expected an id or a list of ids",
-                      text_of_json(*value).substr(0, 80));
+                      begin_of(text_of_json(*value), 80));
       if (id >= 0 && id < vocabulary_size) found.ids.push_back(id.get<int32_t>());
     }
     std::ranges::sort(found.ids);

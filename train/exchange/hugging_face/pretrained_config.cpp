@@ -9,6 +9,7 @@
 
 #include "data/files/whole_file.h"
 #include "data/text/json_struct.h"
+#include "data/text/utf8.h"
 #include "train/exchange/hugging_face/pretrained_model.h"
 
 namespace ripstop {
@@ -234,7 +235,7 @@ class PretrainedReader : public JsonReader {
     if (number_or(object, "partial_rotary_factor", 1) != 1)
       refuse("has a partial_rotary_factor; ripstop turns whole heads");
   }
-  static std::string brief(const Json& value) { return value.dump().substr(0, kMostTextBytes); }
+  static std::string brief(const Json& value) { return begin_of(value.dump(), kMostTextBytes); }
   bool flag_or(const char* key, bool otherwise) const {
     return find(json_, key) == nullptr ? otherwise : flag(json_, key);
   }

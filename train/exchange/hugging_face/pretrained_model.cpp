@@ -12,6 +12,7 @@
 #include "data/files/whole_file.h"
 #include "data/process/block_threads.h"
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "model/core/rounding.h"
 #include "model/parameter.h"
 #include "parallel/agreement.h"
@@ -53,11 +54,11 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
   const Json& map = reader.member(document, "weight_map");
   if (!map.is_object()) reader.refuse("'weight_map' is no object");
   for (const auto& [name, file] : map.items()) {
-    if (!file.is_string()) reader.refuse("'weight_map' has no file name for {}", name.substr(0, 100));
+    if (!file.is_string()) reader.refuse("'weight_map' has no file name for {}", begin_of(name, 100));
     const std::string text = file.get<std::string>();
     if (text.empty() || text.size() > 255 || text.find('/') != std::string::npos || text[0] == '.' ||
         text != in_one_line(text))
-      reader.refuse("'weight_map' names the file '{}'", text.substr(0, 100));
+      reader.refuse("'weight_map' names the file '{}'", begin_of(text, 100));
     file_of.emplace(name, text);
   }
   return file_of;
@@ -93,7 +94,7 @@ NamedTensors read_indexed(const fs::path& directory, const char* index, Pretrain
     const auto found = tensors.find(name);
     if (found == tensors.end() || model.files[found->second.file].path().filename() != file)
       refuse_directory(directory, fmt::format("{} says that {} is in {}, and it is not", index,
-                                              name.substr(0, 100), file));
+                                              begin_of(name, 100), file));
   }
   return tensors;
 }
@@ -191,7 +192,7 @@ PretrainedModel open_pretrained_model(const fs::path& directory) {
                                                 ".causal_mask", ".masked_bias", ".self_attn.bias"},
         [&](std::string_view end) { return entry.first.ends_with(end); });
     const bool is_ignored = is_table || is_zero_bias(model, entry.first, entry.second);
-    if (is_ignored) model.ignored.push_back(in_one_line(entry.first.substr(0, 100)));
+    if (is_ignored) model.ignored.push_back(in_one_line(begin_of(entry.first, 100)));
     return is_ignored;
   });
   require_no_others(directory, found, "such a model does not have");

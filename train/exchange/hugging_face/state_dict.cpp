@@ -224,7 +224,7 @@ class StateDictReader : public JsonReader {
         std::ranges::find(kGlobals, fmt::format("{} {}", module, name), &Global::name);
     if (found == std::end(kGlobals))
       refuse_with(kSaveWeights, "its pickle asks for Python's {}.{}, which no state dict needs",
-                  module.substr(0, 100), name.substr(0, 100));
+                  begin_of(module, 100), begin_of(name, 100));
     push({Kind::kGlobal, found - kGlobals});
   }
 

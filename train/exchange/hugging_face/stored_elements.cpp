@@ -342,7 +342,7 @@ std::vector<std::string> wrappers_notes(const std::filesystem::path& directory, 
 void require_no_others(const std::filesystem::path& directory, const NamedTensors& unknown,
                        const std::string& others) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : unknown) names.push_back(name.substr(0, 100));
+  for (const auto& [name, tensor] : unknown) names.push_back(begin_of(name, 100));
   if (!names.empty())
     refuse_directory(directory, fmt::format("has tensors that {}: {}", others, some_of(names, kMostNamed)));
 }

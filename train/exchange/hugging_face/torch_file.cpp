@@ -6,6 +6,7 @@
 #include <string>
 
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "train/exchange/hugging_face/state_dict.h"
 
 namespace ripstop {
@@ -61,7 +62,7 @@ class TorchReader : public JsonReader {
   const ZipMember& storage_of(const PickledTensor& tensor) const {
     const auto found = members_.find("data/" + tensor.storage);
     if (found == members_.end())
-      refuse("{} is in the storage '{}', which is missing", tensor.name, tensor.storage.substr(0, 100));
+      refuse("{} is in the storage '{}', which is missing", tensor.name, begin_of(tensor.storage, 100));
     const int64_t bytes = tensor.storage_elements * dtype_bytes(tensor.dtype);
     if (found->second->bytes != bytes)
       refuse("{} has {} bytes, its {} elements of {} need {}", found->second->name, found->second->bytes,

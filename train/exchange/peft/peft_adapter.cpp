@@ -14,6 +14,7 @@
 #include "data/files/whole_file.h"
 #include "data/process/shell_word.h"
 #include "data/text/json_reader.h"
+#include "data/text/utf8.h"
 #include "train/checkpoint/find_run.h"
 #include "train/config/nearest_name.h"
 #include "train/exchange/hugging_face/torch_file.h"
@@ -57,7 +58,7 @@ bool is_empty(const Json& value) {
 }
 
 std::string brief(const Json& value) {
-  return text_of_json(value).substr(0, 80);
+  return begin_of(text_of_json(value), 80);
 }
 
 class PeftReader : public JsonReader {
@@ -99,7 +100,7 @@ class PeftReader : public JsonReader {
     for (const auto& [not_done, why] : kNotDone)
       if (key == not_done) refuse("has {} {}: {}", key, brief(value), why);
     refuse("has {} {}, which ripstop does not know: it may change what the adapters compute",
-           key.substr(0, kMostPeftText), brief(value));
+           begin_of(key, kMostPeftText), brief(value));
   }
 
   // Whether a rank_pattern or alpha_pattern gives every matrix the value of r or lora_alpha, or
@@ -114,9 +115,8 @@ class PeftReader : public JsonReader {
     if (of_all == nullptr || !value.is_object()) return false;
     for (const auto& [name, own] : value.items()) {
       // A key is a regular expression that matches the end of a matrix's name; a plain word matches itself.
-      const bool is_word = std::ranges::all_of(name, [](char c) { return std::isalnum(c) != 0 || c == '_'; });
-      if (own != member(json_, of_all) && (!is_word || std::ranges::count(kLoraTargets, name) > 0))
-        return false;
+      const bool word = std::ranges::all_of(name, [](uint8_t c) { return std::isalnum(c) != 0 || c == '_'; });
+      if (own != member(json_, of_all) && (!word || std::ranges::count(kLoraTargets, name) > 0)) return false;
     }
     return true;
   }
