@@ -78,7 +78,7 @@ struct MpiWorld::State {
   std::atomic<const Arrivals*> come{nullptr};  ///< `arrivals` until all ranks have come, then null
   bool started = false;
 
-  // Guards what Arrivals does on the main thread, because a file system may hang.
+  // Guards calls of `arrivals`, because a file system may hang.
   mpi::GuardedCall guard_files() { return {world, "a file near " + world.options.directory.string()}; }
   void begin();
   void know_each_other();
@@ -277,7 +277,7 @@ ExitCode MpiWorld::run(FunctionRef<ExitCode()> body) {
     require_equal(*state_->communicator, ExitCode::kUsage, "command", state_->world.options.command, own.host,
                   "start the same command on every rank");
     const ExitCode code = body();
-    // Here, because ~MpiWorld() may not throw. Unlike MPI_Finalize, its error names a missing rank.
+    // ~MpiWorld() may not throw. Unlike MPI_Finalize, this names a missing rank.
     state_->communicator->barrier();
     return code;
   } catch (...) {

@@ -38,7 +38,7 @@ ExitCode run(const Arguments& words) {
 int main(int argc, char** argv) {
   using ripstop::ExitCode;
   ripstop::secure_standard_streams();
-  std::signal(SIGCHLD, SIG_DFL);  // how a child ended is lost if a launcher left the signal ignored
+  std::signal(SIGCHLD, SIG_DFL);  // ignored, it would hide how children end
   try {
     const ExitCode code = ripstop::run({argv + 1, argv + argc});
     // Any other exit code tells more than a failure of standard output.

@@ -88,10 +88,11 @@ std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarg
   // sequences: a larger size only adds empty sequences.
   for (int64_t b = most; b >= 1; --b)
     if (divide_up(share, divide_up(share, b)) == b && fits(b)) sizes.push_back(b);
-  // If fits() refuses all of these sizes, takes all sizes that it accepts, up to the config's.
-  if (sizes.empty())
-    for (int64_t b = std::max(most, config.train.micro_batch_sequences.value_or(1)); b >= 1; --b)
-      if (fits(b)) sizes.push_back(b);
+  // If fits() refuses all of these sizes, takes the largest that it accepts, or the config's.
+  for (int64_t b = most; sizes.empty() && b >= 1; --b)
+    if (fits(b)) sizes.push_back(b);
+  const std::optional<int64_t> given = config.train.micro_batch_sequences;
+  if (sizes.empty() && given && fits(*given)) sizes.push_back(*given);
   return sizes;
 }
 

@@ -15,7 +15,7 @@ bool are_turns_whole(const RunConfig& config, const MeshSizes& mesh, int64_t sta
                      int64_t sequence_count);
 
 /// The micro-batch sizes to try for `train.micro_batch_sequences = "auto"` on a mesh, largest first. Empty if
-/// no size, up to the config's, makes whole turns and gives all ranks of a tensor group equally many rows.
+/// no size, not even the config's, makes whole turns and gives all ranks of a tensor group as many rows.
 std::vector<int64_t> micro_batches_to_try(const RunConfig& config, const RunTarget& target,
                                           const MeshSizes& mesh, int64_t stages_per_rank);
 
