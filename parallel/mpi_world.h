@@ -74,11 +74,11 @@ class MpiWorld {
   /// Sets whether this rank waits for storage. Errors then say so, and deadlines are longer (set_deadline).
   void set_waits_for_storage(bool waits);
 
-  /// Runs `body`, the whole command, and waits for all ranks. If `body` throws, announces the failure to all ranks and rethrows the
-  /// exception. The other ranks end silently after kSecondsToEnd with the exit code of the error, by _exit,
-  /// because MPI_Finalize would wait for missing ranks. If several ranks fail at about the same time, the
-  /// lowest rethrows and the others end. Throws Error(kUsage) on all ranks before `body` if the ranks'
-  /// commands differ.
+  /// Runs `body`, the whole command, and waits for all ranks. If `body` throws, announces the failure to all
+  /// ranks and rethrows the exception. The other ranks end silently after kSecondsToEnd with the exit code of
+  /// the error, by _exit, because MPI_Finalize would wait for missing ranks. If several ranks fail at about
+  /// the same time, the lowest rethrows and the others end. Throws Error(kUsage) on all ranks before `body`
+  /// if the ranks' commands differ.
   ExitCode run(FunctionRef<ExitCode()> body);
 
  private:

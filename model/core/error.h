@@ -58,7 +58,7 @@ inline Error current_error() {
   } catch (const std::bad_alloc&) {
     return {ExitCode::kResources, "out of host memory"};
   } catch (const std::system_error& error) {
-    if (error.code() == std::errc::resource_unavailable_try_again)  // of std::thread
+    if (error.code() == std::errc::resource_unavailable_try_again)  // no thread
       return {ExitCode::kResources, "the system starts no more threads", "see ulimit -u"};
     return {ExitCode::kStorage, error.what()};
   } catch (const std::exception& error) {

@@ -16,7 +16,7 @@ struct Machine {
   bool fast_bfloat16 = false;         ///< the processor multiplies bfloat16 in hardware
   int64_t cores = 0;                  ///< hardware threads online
   int64_t cores_allowed = 0;          ///< hardware threads in this process's affinity mask
-  std::string cores_allowed_list;     ///< those threads, such as "0-3,8"
+  std::string cores_allowed_list;     ///< the mask, such as "0-3,8"
   std::optional<double> cores_quota;  ///< CPU time that the control group grants, in cores
   double load = 0;                    ///< threads that run, are ready or wait for a disk: mean of a minute
   int64_t running = 0;                ///< threads that run or are ready now, with this one
