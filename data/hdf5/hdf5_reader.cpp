@@ -90,7 +90,7 @@ struct Hdf5File::State {
   FileHandle file;
   std::vector<Hdf5Array> arrays;
   std::map<std::string, StringArray> strings;
-  size_t links = 0;  // that walk() has followed
+  size_t links = 0;  // counts those that walk() has followed
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
