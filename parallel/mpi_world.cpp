@@ -157,7 +157,8 @@ std::string MpiWorld::State::describe_start(double& wait_for_turn) {
   const auto turn = [](int64_t before) { return kTurn * static_cast<double>(std::min<int64_t>(before, 2)); };
   const int64_t rank = launch_rank(), size = launch_size();
   wait_for_turn = turn(rank);
-  const Arrivals* files = come.load();
+  // Once: if the look hangs, report_hang() must not hang, too.
+  const Arrivals* files = come.exchange(nullptr);
   if (files == nullptr) return "nothing tells which rank is missing";
   const ArrivalsSeen seen = files->look();
   const bool own = std::any_of(seen.ranks.begin(), seen.ranks.end(),

@@ -130,7 +130,7 @@ void Simulation::run(const Costs& costs) {
 
 void Simulation::post_receives_as_run() {
   for (auto& [actions, ended, arrived] : ranks_) {
-    size_t begun = 0;  // actions before the receive
+    size_t begun = 0;  // actions that begin before this receive or an earlier one
     for (TimedAction& timed : actions) {
       if (timed.source == nullptr) continue;
       while (actions[begun].begin < timed.received) ++begun;

@@ -44,7 +44,7 @@ struct ChatStyle {
   Thoughts thoughts = Thoughts::kAsText;
   bool trims = false;         ///< contents lose white space at their ends
   bool trims_system = false;  ///< for kFirstUser: trims the system text alone, before the user's text follows
-  bool alternates = false;    ///< user and assistant must alternate behind a leading system message
+  bool alternates = false;    ///< only turns 0, 2, .. behind a leading system message are the user's
   std::string_view preface = "";  ///< text before a leading or default system message; {date} is the date
   std::optional<std::string_view> default_system = {};  ///< the system message if the first turn is none
 };

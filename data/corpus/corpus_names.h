@@ -34,7 +34,8 @@ ForeignFormat foreign_format(const std::filesystem::path& path);
 ///   devel, eval, trn or tst as the first or last word; testing, evaluation or development as the only word.
 ///   Each may end in "set", "data", "split" or "files". At the end, words of one or two letters and the marks
 ///   of conversion_command() do not count.
-/// - A file name that begins with val, dev or test, unless it is another word (value, device, testimony).
+/// - A file name that begins with val, dev or test, unless two letters follow, of which the first is a vowel,
+///   l or v (value, device, testimony).
 /// - The innermost folder whose letters are a split word, from the file up to the directory in `inputs`
 ///   (--input) that holds it; only the file's own folder if the file itself is an input or `inputs` is empty.
 ///   With a single input, the topmost of these folders does not count.

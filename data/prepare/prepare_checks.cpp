@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <system_error>
+#include <tuple>
 
 #include "data/chat/chat_style.h"
 #include "data/chat/chat_template.h"
@@ -60,11 +61,10 @@ void check_options(const PrepareOptions& options, const std::string& prompt_temp
   if (!options.chat_template.empty() && options.chat_template != "auto") chat_style(options.chat_template);
   parse_template(prompt_template, !options.chat_template.empty());
   // HDF5 holds attributes of 64 KiB, with their name and type.
-  constexpr size_t kMostBytes = 64'000;
-  for (const auto& [name, text] :
-       {std::pair("--template", prompt_template), {"--chat-date", options.chat_date}})
-    if (text.size() > kMostBytes)
-      fail(ExitCode::kUsage, "{} has {} bytes, a data set holds {} of it", name, text.size(), kMostBytes);
+  for (const auto& [name, text, most] : {std::tuple("--template", prompt_template, size_t{64'000}),
+                                         {"--chat-date", options.chat_date, kMostTokenNameBytes}})
+    if (text.size() > most)
+      fail(ExitCode::kUsage, "{} has {} bytes, a data set holds {} of it", name, text.size(), most);
   if (options.vocab_size != 0) check_vocabulary_size(options.vocab_size);
   if (options.threads < 1 || options.threads > 1024) {
     throw Error(ExitCode::kUsage, fmt::format("--threads is {}, 1 to 1024 is possible", options.threads),

@@ -84,7 +84,8 @@ sentencepiece::util::Status learn(const std::vector<std::string>& lines, int64_t
       {"remove_extra_whitespaces", "false"},
       {"add_dummy_prefix", "true"},
       {"character_coverage", "0.99995"},
-      {"max_sentence_length", std::to_string(kMostLineBytes)},
+      // The default of 4,192 bytes would skip long lines. The model's bytes hold this number.
+      {"max_sentence_length", "1048576"},
       {"num_threads", "1"},
       {"unk_id", "0"},
       {"bos_id", "1"},
@@ -157,13 +158,18 @@ void check_vocabulary_size(int64_t vocabulary_size) {
 std::string train_tokenizer(const std::function<bool(std::string&)>& next_line, int64_t vocabulary_size) {
   check_vocabulary_size(vocabulary_size);
   std::vector<std::string> lines;
-  for (std::string line; next_line(line);)
-    for (size_t begin = 0, end; begin < line.size(); begin = end) {
-      end = begin + kMostLineBytes;
-      if (const size_t space = line.rfind(' ', end); end < line.size())
-        end = space != line.npos && space > begin ? space : character_begin(line, end);
-      lines.push_back(line.substr(begin, end - begin));
+  for (std::string line; next_line(line);) {
+    std::string_view rest = line;
+    while (rest.size() > kMostLineBytes) {
+      // Without the space, because the trainer puts one before each line: so the words stay the same.
+      const size_t space = rest.substr(0, kMostLineBytes).rfind(' ');
+      const bool cuts_word = space == rest.npos || space == 0;
+      const size_t end = cuts_word ? character_begin(rest, kMostLineBytes) : space;
+      lines.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(cuts_word ? end : end + 1);
     }
+    lines.emplace_back(rest);
+  }
   if (const WordBound bound = bound_words(lines); bound.pieces < vocabulary_size)
     refuse_few_words(lines, bound, vocabulary_size);
   std::string model;

@@ -41,12 +41,15 @@ chmod +x "$tools/ripstop"
 expect 0 3 "$tools/ripstop" prepare --output x
 [[ $(grep -c '^works alone: prepare --output x' "$out") -eq 1 ]] || fail "prepare is not started once"
 grep -q 'launch.sh: ripstop prepare is one process' "$out" || fail "nobody says that prepare is one process"
+verbs=0
 while read -r verb; do
   count=1
   if [[ $verb =~ ^(check|doctor|evaluate|summarize|train)$ ]]; then count=2; fi
-  expect 0 2 "$tools/ripstop" "$verb"
+  expect 0 2 "$tools/ripstop" "$verb" </dev/null
   [[ $(grep -c "^works alone: $verb" "$out") -eq $count ]] || fail "$verb is not started $count times"
+  verbs=$((verbs + 1))
 done < <(sed -n '/const auto add :/,/add(line)/p' "$(dirname "$launch")/../train/main.cpp" | grep -o 'add_[a-z_]*' | cut -c 5- | tr _ -)
+((verbs > 9)) || fail "only $verbs verbs were tried"
 expect 0 3 "$tools/ripstop" checkpoint export run out
 [[ $(grep -c '^works alone: checkpoint export run out' "$out") -eq 3 ]] || fail "checkpoint export is not started on each rank"
 expect 0 3 "$tools/ripstop" checkpoint list run

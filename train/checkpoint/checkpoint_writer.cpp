@@ -193,22 +193,23 @@ Manifest CheckpointWriter::collect(const Save& save, double& write_seconds) {
 }
 
 // Undoes the rename if the sync fails: a save that fails leaves nothing.
-void CheckpointWriter::put_in_place(const std::filesystem::path& attempt,
-                                    const std::filesystem::path& target) {
-  rename_path(io_, attempt, target);
+void CheckpointWriter::put_in_place(const Save& save, const std::filesystem::path& target) {
+  rename_path(io_, save.attempt, target);
   try {
     sync_directory(io_, directory_);
   } catch (const Error&) {
-    io_.rename(target, attempt);
+    // A process that has taken the run over may have loaded this checkpoint.
+    if (save.policy.check_owner) save.policy.check_owner();
+    io_.rename(target, save.attempt);
     throw;
   }
 }
 
 // A rename cannot replace a directory that is not empty, so the old checkpoint is moved aside first. If the
 // process is killed between the renames, prepare_checkpoint_directory() puts the old checkpoint back.
-void CheckpointWriter::replace(const std::filesystem::path& attempt, const CheckpointState& state,
+void CheckpointWriter::replace(const Save& save, const std::filesystem::path& target,
                                std::vector<std::string>& warnings) {
-  const std::filesystem::path target = directory_ / step_directory_name(state.step);
+  const CheckpointState& state = save.state;
   const std::filesystem::path aside = directory_ / temporary_name(kReplacedPrefix, state.step);
   rename_path(io_, target, aside);
   int64_t number = -1;
@@ -221,10 +222,11 @@ void CheckpointWriter::replace(const std::filesystem::path& attempt, const Check
                   fmt::format("{} was committed by takeover {}, this is takeover {}: the run was taken over",
                               target.string(), number, state.takeover),
                   "the other process goes on with the run");
-    put_in_place(attempt, target);
-  } catch (const Error&) {
-    io_.rename(aside, target);
-    throw;
+    put_in_place(save, target);
+  } catch (const Error& error) {
+    if (io_.rename(aside, target) == 0) throw;
+    throw Error(error.code(), fmt::format("{}; the earlier checkpoint is {}", error.what(), aside.string()),
+                error.hint());
   }
   // A checkpoint of an earlier takeover is moved aside. remove_old_checkpoints() decides when to delete it.
   if (number >= 0 && number < state.takeover && move_aside(io_, aside, target, kSupersededSuffix)) return;
@@ -241,8 +243,8 @@ void CheckpointWriter::commit_attempt(const Save& save, const Manifest& manifest
   if (save.policy.check_owner) save.policy.check_owner();
 
   const std::filesystem::path target = directory_ / step_directory_name(manifest.state.step);
-  if (path_exists(io_, target)) return replace(save.attempt, manifest.state, warnings);
-  put_in_place(save.attempt, target);
+  if (path_exists(io_, target)) return replace(save, target, warnings);
+  put_in_place(save, target);
 }
 
 // No rank writes into the attempt any more, except after a communication error. Then the attempt stays until

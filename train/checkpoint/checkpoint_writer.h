@@ -108,9 +108,8 @@ class CheckpointWriter {
   void await_writers(Save& save, const DiskStillness& seen);
   Manifest collect(const Save& save, double& write_seconds);
   void commit_attempt(const Save& save, const Manifest& manifest, std::vector<std::string>& warnings);
-  void put_in_place(const std::filesystem::path& attempt, const std::filesystem::path& target);
-  void replace(const std::filesystem::path& attempt, const CheckpointState& state,
-               std::vector<std::string>& warnings);
+  void put_in_place(const Save& save, const std::filesystem::path& target);
+  void replace(const Save& save, const std::filesystem::path& target, std::vector<std::string>& warnings);
   void remove_old(const Save& save, SaveReport& report);
   void give_up(const Error& error, const std::filesystem::path& attempt);
 

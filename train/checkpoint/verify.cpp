@@ -60,7 +60,10 @@ class Verifier {
 
   /// Sizes come first, because a wrong size is found without reading, and tells more than a wrong hash.
   bool has_size(const std::string& file, int64_t bytes) {
-    return finding_of(file, 0, [&] { check_size(io_, directory_ / file, bytes); });
+    Io::Status found;
+    const bool is_file = io_.status(directory_ / file, found) == 0 && found.is_file;
+    return finding_of(file, is_file ? std::min(found.bytes, bytes) : 0,
+                      [&] { check_size(io_, directory_ / file, bytes); });
   }
 
   void verify_rank(const Manifest& manifest, const StoredFile& file, FunctionRef<void(int64_t bytes)> read) {

@@ -15,7 +15,7 @@
 namespace ripstop {
 namespace {
 
-// The message without the rank that do_and_agree() puts first, because the caller writes the rank elsewhere.
+// The message without do_and_agree()'s prefix if it names `rank`: callers show a rank but 0 elsewhere.
 std::string without_rank(const Error& error, int64_t rank) {
   const std::string what = error.what(), prefix = fmt::format("rank {}: ", rank);
   return what.starts_with(prefix) ? what.substr(prefix.size()) : what;

@@ -285,8 +285,9 @@ void summarize(MpiWorld& world, const SummarizeArguments& given) {
              special.how_read());
   std::optional<DocumentInput> input;
   std::optional<SummaryFile> output;
-  // A person or a pipe may be silent for days.
-  const double patience_seconds = is_file(given.input) ? MpiOptions().deadline_seconds : 1e7;
+  // A person or a pipe may be silent for a day. Rank 0 reads, so it waits for nobody that reads.
+  const bool waits_for_reader = world.communicator().rank() != 0 && !is_file(given.input);
+  const double patience_seconds = waits_for_reader ? 86'400 : MpiOptions().deadline_seconds;
   world.set_deadline(patience_seconds);
   do_on_rank_0(world.communicator(), [&] {
     if (given.output != "-") {

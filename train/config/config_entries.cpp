@@ -266,7 +266,7 @@ ConfigEntry parse_override_value(const ConfigKey& key, const std::string& text) 
       std::holds_alternative<WordsField>(field) || std::holds_alternative<std::vector<std::string>*>(field);
   if (has_words && !text.empty()) {
     // Reads a list whose quotes a shell has removed: "[q_proj, v_proj]", "q_proj,v_proj".
-    std::string_view bare = text;
+    std::string bare = trimmed(text, " ");
     if (bare.starts_with('[') && bare.ends_with(']')) bare = bare.substr(1, bare.size() - 2);
     std::vector<std::string> words;
     for (const auto word : std::views::split(bare, ','))

@@ -16,9 +16,10 @@
 namespace ripstop {
 
 /// The clock of one rank. Kernels run one after another, and so do messages on one kind of link in one
-/// direction; kernels and messages overlap. A message arrives as if its sender were never late. A kernel
-/// takes FLOPs / rate, or bytes / rate without FLOPs; the rate is the mean of the kernel's measured rates
-/// (of logarithms, weighted by distance^-4 in sizes). Without any, the longer of FLOPs and bytes counts.
+/// direction. Both overlap; kernels then run at LinkRate::compute_share of their speed. A message arrives as
+/// if its sender were never late. Alone, a kernel takes FLOPs / rate, or bytes / rate without FLOPs. The rate
+/// is the geometric mean of its measured rates, weighted by distance^-4 of the sizes' logarithms. Without any
+/// rate, the longer of both times counts.
 class PlannedClock final : public KernelObserver {
  public:
   /// `rates` is borrowed. `ranks_per_node`: 0 for all on one node.

@@ -120,10 +120,11 @@ std::string prompts_note(DataSets datasets) {
 
 [[noreturn]] void refuse_without_targets(const TokenDataset& dataset, const RunConfig& config) {
   const bool chat = dataset.header().kind == ExampleKind::kConversation;
+  const bool only_last = resolve_loss_on(dataset.header(), config.data.loss_on) == LossOn::kLast;
   // Even the shortest cut of a pair keeps the begin tokens, the separator and the start of the summary.
   int64_t least = INT64_MAX, whole = 0;
   for (int64_t i = 0; i < dataset.examples(); ++i) {
-    const TargetSpan& span = dataset.spans(i).front();
+    const TargetSpan& span = only_last ? dataset.spans(i).back() : dataset.spans(i).front();
     const int64_t cut = span.cut_end - span.cut_begin;
     least = std::min<int64_t>(least, span.target_begin - cut);
     whole = std::max<int64_t>(whole, span.target_end - cut - 1);
@@ -134,7 +135,8 @@ std::string prompts_note(DataSets datasets) {
                   "whose prediction counts",
                   config.data.sequence_length, counted(dataset.examples(), "example"),
                   dataset.path().string()),
-      chat ? fmt::format("from data.sequence_length {} on, all first answers fit", whole)
+      chat ? fmt::format("from data.sequence_length {} on, all {} answers fit", whole,
+                         only_last ? "last" : "first")
            : fmt::format("give data.sequence_length of at least {}; from {} on every summary stays whole",
                          least, whole));
 }

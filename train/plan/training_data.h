@@ -72,7 +72,8 @@ bool count_run(
 bool has_targets(const TokenDataset& dataset, const RunConfig& config);
 
 /// Throws like require_loss_on() and SequenceReader(). Throws Error(kUsage), for conversations
-/// Error(kInputData), if a set has no targets; the hint names a data.sequence_length that is long enough.
+/// Error(kInputData), if a set has no targets; the hint names a data.sequence_length at
+/// which all summaries, or all first or last answers, fit.
 void require_targets(DataSets datasets, const RunConfig& config);
 
 /// A note if `max_new_tokens` would cut a tenth or more of a set's summaries or last answers; else "".

@@ -88,8 +88,8 @@ class RunDirectory {
 /// entries_in_the_way.
 void check_can_hold_run(Io& io, const std::filesystem::path& directory);
 
-/// Throws Error(kUsage) if `config_file` is the config.toml of a copied or moved run: `config` then has
-/// another directory as run.directory.
+/// Throws Error(kUsage) if `config_file` is the config.toml of a run in another directory than `config`'s
+/// run.directory: the run was copied or moved, or the path is relative to another working directory.
 void check_names_own_directory(Io& io, const std::filesystem::path& config_file, const RunConfig& config);
 
 /// A note if `config_file` is another run's config.toml and the run.directory in `config` does not exist,

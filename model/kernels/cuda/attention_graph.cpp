@@ -151,7 +151,7 @@ class BackwardGraph : public AttentionGraph {
     const GraphTensor gradient = graph.tensor(kBFloat16, heads(s.key_value_heads),
                                               rows_of(s.dense ? row() : key_value()), id, key_value_offset());
     if (!grouped()) return graph.matmul(transposed, rows, gradient, lengths);
-    // `by_head` gets the offsets of key-value heads, which cuDNN multiplies by the size of a group.
+    // By row, `by_head` takes the offsets of key-value heads: cuDNN multiplies them by the size of a group.
     const GraphTensor by_head =
         by_place()
             ? graph.tensor(kBFloat16, heads(s.query_heads), places(s.query_heads))

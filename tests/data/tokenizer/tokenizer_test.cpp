@@ -231,6 +231,12 @@ TEST(TokenizerTest, MoreLettersThanPiecesAreACommandLineError) {
   EXPECT_HAS(training_refusal({letters}, fewest - 1), "letters alone");
   const std::string word(70'000, 'q');  // too long for the trainer
   EXPECT_EQ(Tokenizer(train({letters, word}, fewest + 9), "word").vocabulary_size(), fewest + 9);
+  std::vector<std::string> words;
+  std::string line;  // too long, too, but its words are not
+  for (int i = 0; i < 2000; ++i)
+    line += (i > 0 ? " " : "") +
+            words.emplace_back(std::string(12, 'a' + i % 10) + std::string(12, 'k' + i / 10 % 10));
+  EXPECT_EQ(train({line}, 320), train(words, 320));
   EXPECT_HAS(training_refusal({"a b"}, 10), "300 to 1000000 are possible");
 }
 

@@ -102,6 +102,8 @@ TEST_F(CheckpointDamageTest, FindingsNameFileAndPlace) {
   expect_finding("rank_00001.h5", "");
   put("rank_00001.h5", "");
   expect_finding("rank_00001.h5", "has 0 bytes");
+  put("rank_00001.h5", files_["rank_00001.h5"].substr(0, 100));
+  EXPECT_EQ(verify_checkpoint(io_, directory_).at(0).offset, 100);
   std::filesystem::remove(directory_ / "rank_00001.h5");
   expect_finding("rank_00001.h5", "No such file");
   std::filesystem::create_symlink(scratch_ / "elsewhere", directory_ / "rank_00001.h5");
@@ -356,6 +358,15 @@ TEST_F(ManifestTest, StagesOfAPipelineAreRead) {
   expect_refused([](Json& j) { j["mesh"].erase("pipeline"); }, "pipeline");
   expect_refused([](Json& j) { j["units"][2]["stage"] = 0; }, "lists 7 files, 4 were expected");
   expect_refused([](Json& j) { j["units"][2]["stage"] = 2; }, "'stage' must be");
+}
+
+TEST_F(ManifestTest, SizeDoesNotGrowWithRanksTimesTensors) {
+  const size_t small = manifest_text(manifest_).size();
+  manifest_.mesh = {1, 64, 1};
+  manifest_.files.clear();
+  for (int64_t rank = 0; rank < 64; ++rank)
+    manifest_.files.push_back({rank, 5000, 100, std::string(32, 'a')});
+  EXPECT_LT(manifest_text(manifest_).size(), small + 64 * 160);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "tests/expect_has.h"
 #include "tests/parallel/rank_tests.h"
 #include "tests/train/machine/powercap_tree.h"
+#include "train/machine/machine.h"
 #include "train/machine/peak_flops.h"
 #include "train/run/account_watch.h"
 
@@ -54,7 +55,8 @@ TEST_F(AccountRanks, ANodeCountsOnce) {
 TEST_F(AccountRanks, RanksThatAreBoundHaveCoresOfTheirOwn) {
   cpu_set_t all, own{};
   sched_getaffinity(0, sizeof all, &all);
-  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one core";
+  const double quota = read_machine().cores_quota.value_or(CPU_COUNT(&all));
+  if (CPU_COUNT(&all) < 2 || quota < static_cast<double>(ranks_.size())) GTEST_SKIP() << "too few cores";
   int core = 0;
   for (int64_t skip = ranks_.rank() % 2; CPU_ISSET(core, &all) == 0 || skip-- > 0; ++core) continue;
   CPU_SET(core, &own);

@@ -19,11 +19,11 @@
 namespace ripstop {
 
 /// Parses `text`, a config.json of transformers 4 or 5 that messages call `name`. An absent key has the
-/// default of its architecture in transformers, but hidden_size, intermediate_size, vocab_size and numbers of
-/// layers and query heads must be given. Throws Error(kInputData) if a size is impossible, or if the
-/// architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, or has
-/// parts that ripstop does not compute: biases of the feed-forward layers, another activation, windows in
-/// only some layers, rotary angles outside RopeType, quantized weights.
+/// default of its architecture in transformers, but model_type, hidden_size, intermediate_size, vocab_size
+/// and numbers of layers and query heads must be given. Throws Error(kInputData) if a size is impossible, or
+/// if the architecture is none of LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
+/// or has parts that ripstop does not compute: biases of the feed-forward layers, another activation, windows
+/// in only some layers, rotary angles outside RopeType, quantized weights.
 ModelConfig parse_pretrained_config(std::string_view text, const std::string& name);
 
 ModelConfig read_pretrained_config(const std::filesystem::path& directory);

@@ -20,7 +20,7 @@ struct ExportedTensor {
   int64_t bytes = 0;
   std::vector<int64_t> shape;
   int64_t columns = 0;
-  int64_t turned_head_size = 0;  ///< rows of a head if has_turned_rows; else 0
+  int64_t turned_head_size = 0;  ///< rows of a head if files order its rows otherwise; else 0
 
   /// The row of the file's tensor that holds row `row` of ripstop's parameter.
   int64_t stored_row(int64_t row) const;
