@@ -17,7 +17,7 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 /// The byte of a token such as <0x0A>.
 std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  // Rust's parser accepts a plus sign in front of the digits.
+  // Hugging Face's tokenizers accepts a plus sign in front of the digits.
   const std::string_view digits = token.substr(token[3] == '+' ? 4 : 3, token[3] == '+' ? 1 : 2);
   if (!std::ranges::all_of(digits, [](unsigned char c) { return std::isxdigit(c) != 0; }))
     return std::nullopt;

@@ -29,7 +29,7 @@ void check_float(const Tensor& t, int64_t count, const char* what);
 void check_heads(const Heads& heads);
 /// Checks that offset is int32 and has room for `count` + 1 elements.
 void check_documents(const Documents& documents);
-/// Checks rows of q|k|v and their places in a cache.
+/// Checks heads, shapes and dtypes, but no slot or position.
 void check_cache(const Tensor& qkv, const Tensor& slot, const Tensor& position, const Heads& heads,
                  const Tensor& cache);
 /// Checks that x and y are contiguous, of one shape and one activation dtype, and that `bits` are valid.

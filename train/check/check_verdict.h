@@ -10,7 +10,7 @@
 
 namespace ripstop {
 
-/// States of a unit: gradients of steps 1 and 2; weights after both, whose errors and norms are the update's.
+/// States of a unit: the gradients of steps 1 and 2, and the weights after both less the initial ones.
 inline constexpr int64_t kComparedStates = kCheckSteps + 1;
 
 /// Facts about one state of a unit's shard.
@@ -34,8 +34,8 @@ struct StepSums {
 struct RankFindings {
   std::array<StepSums, kCheckSteps> steps;      ///< results on the mesh
   std::array<StepSums, kCheckSteps> reference;  ///< results of this rank alone
-  /// By state, then by parameter in the order of the parameter table: the error of this rank's part;
-  /// 0 if another stage has the parameter.
+  /// By state, then by parameter in the order of trained_table(): the error of this rank's part; 0 if another
+  /// stage has the parameter.
   std::array<std::vector<ParameterError>, kComparedStates> errors;
   /// By state, then by parameter: the squared norm of the whole parameter, computed by this rank alone.
   std::array<std::vector<double>, kComparedStates> norms;

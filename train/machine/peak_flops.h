@@ -37,8 +37,8 @@ std::optional<double> data_sheet_flops(const std::string& name, DType compute);
 /// A round of measurement: all ranks compute the same products at once.
 struct PeakRound {
   double seconds = 0;  ///< time of the slowest rank
-  /// CPU time of a rank's threads / (seconds * threads), the smallest of all ranks. 1 if a rank has no
-  /// cores of its own (has_own_cores), because then the ranks may slow each other.
+  /// The smallest of all ranks' CPU time / (own time * threads), at most 1. 1 if a rank has no cores of its
+  /// own (has_own_cores), because then the ranks may slow each other.
   double cpu_share = 1;
 };
 

@@ -17,7 +17,7 @@ constexpr int64_t kMaxWhole = 2048;
 constexpr int64_t kKeysOfTask = 256;
 static_assert(kKeysOfTask % kTile == 0 && kKeysOfTask <= kMaxWhole);
 
-/// The largest number of keys whose dk and dv one task accumulates, in a batch of `rows` rows.
+/// The most keys whose dk and dv one task holds, in whole tiles, in a batch of `rows` rows.
 constexpr int64_t held_keys(int64_t rows) {
   const int64_t whole = (rows + kTile - 1) / kTile * kTile;
   return whole < kMaxWhole ? whole : kMaxWhole;
@@ -185,7 +185,7 @@ int64_t list_tasks(const Documents& documents, int64_t key_value_heads, Attentio
       if (length > 0) tasks[count++] = {begin, end, begin, kWholeDocument};
       continue;
     }
-    // The key tasks are larger than the query tasks, so they come first.
+    // Most key tasks are larger than the query tasks, so they come first.
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kKeysOfTask))
       tasks[count++] = {begin, end, first, kKeyGradient};
     for (int32_t first = begin; first < end; first += static_cast<int32_t>(kTile))

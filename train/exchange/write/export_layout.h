@@ -39,7 +39,7 @@ struct ExportedFile {
 /// split_torch_state_dict_into_shards().
 class ExportLayout {
  public:
-  /// Maximum bytes of a file by default, as in transformers 4.
+  /// The default of `most_file_bytes`, as in transformers 4.
   static constexpr int64_t kMostFileBytes = 5'000'000'000;
 
   ExportLayout(const ModelConfig& config, ExportDType dtype, int64_t most_file_bytes = kMostFileBytes);
