@@ -8,8 +8,8 @@
 
 namespace ripstop {
 
-/// The byte of t's data at `offset_bytes`.
-inline std::byte* at(const Tensor& t, int64_t offset_bytes) {
+/// The address `offset_bytes` behind the begin of t's data.
+inline std::byte* byte_at(const Tensor& t, int64_t offset_bytes) {
   return static_cast<std::byte*>(t.data) + offset_bytes;
 }
 

@@ -53,7 +53,7 @@ std::vector<RankPiece> receive_pieces(Transfer& transfer, const Group& group, co
   int64_t slot = 0;
   for (int64_t r = 0; r < group.size; ++r) {
     if (r == group.rank) continue;
-    std::byte* piece = at(scratch, slot++ * bytes);
+    std::byte* piece = byte_at(scratch, slot++ * bytes);
     transfer.receive(piece, bytes, r);
     pieces[static_cast<size_t>(r)] = {piece, travel};
   }
@@ -121,7 +121,7 @@ void AllReduceOperation::in_all_parts(Body body) const {
 
 Tensor AllReduceOperation::part_of(int64_t rank) const {
   const Part part = all_reduce_part(x_.count(), rank, group_.size);
-  return {at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
+  return {byte_at(x_, part.first * element_bytes(x_.dtype)), x_.dtype, Shape{part.count}, x_.device};
 }
 
 // Reduces this rank's part of x and starts the second transfer, once the shares have arrived.
@@ -204,11 +204,11 @@ Pending MpiCommunicator::all_gather(const Stream& stream, const Tensor& own, con
   check_all_gather(*this, own, all);
   check_host(all);
   const int64_t bytes = own.bytes();
-  if (at(all, group_.rank * bytes) != own.data)
-    copy_bytes(stream, at(all, group_.rank * bytes), own.data, bytes);
+  if (byte_at(all, group_.rank * bytes) != own.data)
+    copy_bytes(stream, byte_at(all, group_.rank * bytes), own.data, bytes);
   // Post receives before sends, here and below, so that MPI need not buffer messages.
   Transfer transfer(group_, "all_gather");
-  for_peers(group_, [&](int64_t peer) { transfer.receive(at(all, peer * bytes), bytes, peer); });
+  for_peers(group_, [&](int64_t peer) { transfer.receive(byte_at(all, peer * bytes), bytes, peer); });
   for_peers(group_, [&](int64_t peer) { transfer.send(own.data, bytes, peer); });
   return pending(std::move(transfer), stream);
 }
@@ -220,14 +220,14 @@ Pending MpiCommunicator::reduce_scatter(const Stream& stream, const Tensor& whol
   const int64_t count = own.count(), arrives = count * element_bytes(travel);
   Transfer transfer(group_, "reduce_scatter");
   std::vector<RankPiece> pieces = receive_pieces(
-      transfer, group_, {at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
+      transfer, group_, {byte_at(whole, group_.rank * own.bytes()), whole.dtype}, travel, arrives, scratch);
   if (travel != whole.dtype) {
     // Round in place, because a rounded copy would take as much memory as half the gradient.
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < group_.size; ++r)
-      if (r != group_.rank) round_to_bfloat16(at(whole, r * own.bytes()), count);
+      if (r != group_.rank) round_to_bfloat16(byte_at(whole, r * own.bytes()), count);
   }
-  for_peers(group_, [&](int64_t peer) { transfer.send(at(whole, peer * own.bytes()), arrives, peer); });
+  for_peers(group_, [&](int64_t peer) { transfer.send(byte_at(whole, peer * own.bytes()), arrives, peer); });
   return pending(std::move(transfer), stream, [pieces = std::move(pieces), own, accumulate](const Stream& s) {
     reduce_pieces(s, pieces, own, accumulate);
   });

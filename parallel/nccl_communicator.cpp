@@ -171,8 +171,8 @@ void NcclCommunicator::sum_here(const Tensor& whole, const Tensor& own, Accumula
   const auto rounded = [&](void* data, int64_t numbers) {
     return Tensor{data, DType::kBFloat16, {numbers}, whole.device};
   };
-  const auto slot = [&](int64_t r) { return at(scratch, (r < rank_ ? r : r - 1) * travels); };
-  const auto place = [&](int64_t r) { return at(whole, r * own.bytes()); };
+  const auto slot = [&](int64_t r) { return byte_at(scratch, (r < rank_ ? r : r - 1) * travels); };
+  const auto place = [&](int64_t r) { return byte_at(whole, r * own.bytes()); };
   // This rank's own piece is not sent, so it need not be rounded.
   if (rounds)
     for (const auto& [first, end] : {std::pair{int64_t{0}, rank_}, std::pair{rank_ + 1, size_}})

@@ -1,5 +1,6 @@
 #include "train/checkpoint/verify.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 

@@ -170,8 +170,7 @@ struct MeantValue {
     const std::vector<std::string> words(list.words.begin(), list.words.end());
     const auto* const several = std::get_if<std::vector<std::string>>(&given);
     std::vector<std::string> meant = several != nullptr ? *several : std::vector{text()};
-    if (meant.size() == 1 && lower_case(meant[0]) == "all-linear")
-      meant = words;  // PEFT's word for all matrices
+    if (meant.size() == 1 && lower_case(meant[0]) == "all-linear") meant = words;  // PEFT: all matrices
     for (std::string& word : meant)
       if ((word = suggest(word, words)).empty()) return "";
     return fmt::format("[\"{}\"]", fmt::join(meant, "\", \""));

@@ -128,7 +128,7 @@ void with_head(const Heads& heads, std::initializer_list<const Tensor*> tensors,
     throw Error(ExitCode::kResources,
                 fmt::format("{} attention heads of {} elements; the limits are 65535 and {}", heads.query,
                             heads.size, kPlainHeadSize),
-                "set model.num_attention_heads so that both are smaller");
+                "set model.num_attention_heads, or model.head_dim, so that both fit");
   const bool whole = aligned(16, heads.size, tensors), small = heads.size <= 128;
   if (whole && small) {
     body(Width<kWhole<T>>{}, Width<4>{});
