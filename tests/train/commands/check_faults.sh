@@ -80,12 +80,12 @@ plant_faults() {
   if (planted(3) && mesh_.data_rank() != 0) set(kTargets, 0);'
   change parallel/fsdp_unit.h 'void weights_changed() { stale_ = true; }' \
     '  void weights_changed() { if (!planted(4)) stale_ = true; }'
-  change parallel/mpi_communicator.cpp 'if (at(all, group_.rank * bytes) != own.data)' \
+  change parallel/mpi_communicator.cpp 'if (byte_at(all, group_.rank * bytes) != own.data)' \
     '  if (planted(5)) {
     const auto place = [&](int64_t r) { return (r + 1) % group_.size; };
-    copy_bytes(stream, at(all, place(group_.rank) * bytes), own.data, bytes);
+    copy_bytes(stream, byte_at(all, place(group_.rank) * bytes), own.data, bytes);
     Transfer swapped(group_, "all_gather");
-    for_peers(group_, [&](int64_t peer) { swapped.receive(at(all, place(peer) * bytes), bytes, peer); });
+    for_peers(group_, [&](int64_t peer) { swapped.receive(byte_at(all, place(peer) * bytes), bytes, peer); });
     for_peers(group_, [&](int64_t peer) { swapped.send(own.data, bytes, peer); });
     return pending(std::move(swapped), stream);
   }
