@@ -7,7 +7,7 @@
 #include "tests/expect_error.h"
 #include "tests/model/layer_fixture.h"
 
-namespace ripstop {
+namespace ripstop::adapters {
 namespace {
 
 using layers::dot;
@@ -271,4 +271,4 @@ TEST(LoraTable, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace ripstop
+}  // namespace ripstop::adapters

@@ -11,7 +11,7 @@
 
 #include "model/ops/tensor_axis.h"
 
-namespace ripstop {
+namespace ripstop::head_loss {
 namespace {
 
 // The vocabulary is not a multiple of any step, and the rows are more than one chunk.
@@ -152,4 +152,4 @@ TEST(HeadLossChunks, LargerOnesGiveTheSameSums) {
 }
 
 }  // namespace
-}  // namespace ripstop
+}  // namespace ripstop::head_loss
