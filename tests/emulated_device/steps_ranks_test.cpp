@@ -1,4 +1,4 @@
-// Three training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every
+// Two training steps on emulated GPUs, on every mesh of the ranks at hand, under many orders of work. Every
 // order gives the same bits, and the losses are those of the CPU. Then weights on their way to a model for
 // writing, and the plans of attention.
 #include <algorithm>
@@ -22,7 +22,7 @@ using mesh_training::DealtSequences;
 using mesh_training::MeshTraining;
 using mesh_training::Sequence;
 
-constexpr int64_t kPositions = 32, kSequences = 4, kSteps = 3;
+constexpr int64_t kPositions = 32, kSequences = 4, kSteps = 2;
 const auto kSeeds = static_cast<uint64_t>(emulated::from_environment("RIPSTOP_EMULATED_SEEDS", 2));
 
 struct Variant {

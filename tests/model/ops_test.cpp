@@ -38,6 +38,7 @@ TEST_P(NormTest, Backward) {
     for (const int64_t columns : {2, 17, 288, 4100})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
         if (columns > 1000 && (rows != 1 || accumulate == Accumulate::kYes)) continue;
+        if (rows > 1000 && (columns > 100 || accumulate == Accumulate::kNo)) continue;
         const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
         const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
         Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;

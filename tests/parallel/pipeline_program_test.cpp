@@ -292,7 +292,7 @@ TEST(PipelineProgram, EndsUnderAnyDelays) {
   std::mt19937 random(1);
   int64_t ended = 0, ended_with_three = 0;
   uint32_t seed = 0;
-  while (seed < 10000) {
+  while (seed < 2000) {
     PipelineSizes sizes;
     sizes.ranks = 2 + static_cast<int64_t>(random() % 7);
     sizes.micro_batches = 1 + static_cast<int64_t>(random() % 24);

@@ -118,6 +118,8 @@ void expect_loads_everywhere(const ModelConfig& model, const StepOptions& step,
 
 ModelConfig four_layers(bool tied) {
   ModelConfig model = layouts::model(tied);
+  model.hidden_size = 32;
+  model.intermediate_size = 86;
   model.num_hidden_layers = 4;
   return model;
 }

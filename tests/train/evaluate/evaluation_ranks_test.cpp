@@ -8,7 +8,7 @@
 namespace ripstop {
 namespace {
 
-constexpr int64_t kExamples = 37;
+constexpr int64_t kExamples = 23;
 constexpr int64_t kNewTokens = 9;
 constexpr int64_t kContext = 64;
 

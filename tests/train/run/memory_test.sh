@@ -8,7 +8,7 @@ ripstop=$1 launch=$2
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-positions=256 sequences=8
+positions=256 sequences=4
 "$ripstop" prepare --source synthetic --examples 600 --seed 3 --vocab-size 400 --output "$work/data" >"$work/prepare.log" 2>&1 ||
   { cat "$work/prepare.log"; exit 1; }
 
@@ -29,8 +29,7 @@ peak_of() {
   echo $((kib * 1024))
 }
 
-status=0
-mib=1048576
+status=0 mib=1048576
 printf '%-48s %9s %9s %9s\n' "MiB of rank 0, or of the last stage" planned grown allowed
 small=(model.preset=15m model.vocab_size=32000 model.hidden_size=288 model.intermediate_size=768 model.num_hidden_layers=6
   model.num_attention_heads=8 model.num_key_value_heads=8 "model.max_position_embeddings=$positions"
@@ -47,7 +46,7 @@ compare() {
 row() {
   local ranks=$1 precision=$2 job name before peak=0
   shift 2
-  local words=("$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/run" "${model[@]}" train.steps=4
+  local words=("$source/configs/quickstart.toml" "data.directory=$work/data" "run.directory=$work/run" "${model[@]}" train.steps=3
     schedule.warmup_steps=1 train.validate_every=0 checkpoint.every_steps=2 "precision.compute=$precision" "$@")
   rm -rf "$work/run"
   "$launch" "$ranks" "$ripstop" train "${words[@]}" >"$work/log" 2>&1 &

@@ -7,7 +7,7 @@ ripstop=$1 launch=$2 hanging_disk=$3 kills=${4:-3} trained=${5:-model}
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-steps=120
+steps=60
 RANDOM=${RESUME_TEST_SEED:-7}
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -17,7 +17,7 @@ train() (
   local name=$1 ranks=$2
   shift 2
   exec "$launch" "$ranks" "$ripstop" train "$source/configs/quickstart.toml" "data.directory=$work/data" \
-    "run.directory=$work/$name" train.steps=$steps train.validate_every=40 checkpoint.every_steps=5 checkpoint.keep=0 \
+    "run.directory=$work/$name" train.steps=$steps train.validate_every=20 checkpoint.every_steps=4 checkpoint.keep=0 \
     train.global_batch_sequences=4 log.every_steps=10 "${model[@]}" "$@" >>"$work/$name.log" 2>&1
 )
 four=(mesh.pipeline=2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1)
@@ -130,13 +130,13 @@ continue_on() {
   go_on "$1" "${@:4}"
 }
 # Each goes on from the one before.
-continue_on one_rank unbroken 60 1 mesh.fsdp=1 mesh.tensor=1
-continue_on fsdp_4 one_rank 70 4 mesh.fsdp=4 mesh.tensor=1
-continue_on tensor_2 fsdp_4 80 2 mesh.fsdp=1 mesh.tensor=2
-continue_on deep tensor_2 90 $stages mesh.pipeline=$stages mesh.fsdp=1 mesh.tensor=1
-continue_on replicate_2_fsdp_2 deep 100 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
-continue_on pipeline_2_tensor_2 replicate_2_fsdp_2 105 4 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=2
-continue_on back pipeline_2_tensor_2 110 4 "${four[@]}"
+continue_on one_rank unbroken 28 1 mesh.fsdp=1 mesh.tensor=1
+continue_on fsdp_4 one_rank 32 4 mesh.fsdp=4 mesh.tensor=1
+continue_on tensor_2 fsdp_4 36 2 mesh.fsdp=1 mesh.tensor=2
+continue_on deep tensor_2 40 $stages mesh.pipeline=$stages mesh.fsdp=1 mesh.tensor=1
+continue_on replicate_2_fsdp_2 deep 44 4 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
+continue_on pipeline_2_tensor_2 replicate_2_fsdp_2 48 4 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=2
+continue_on back pipeline_2_tensor_2 52 4 "${four[@]}"
 
 # expect_same_exports FORMAT FILE RUN RUN: both runs have the same losses and give the same weights, bit for bit
 expect_same_exports() {
