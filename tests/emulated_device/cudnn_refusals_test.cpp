@@ -11,7 +11,6 @@ namespace {
 
 using cuda::Descriptor;
 using emulated::CudnnMode;
-using emulated::DeviceBlock;
 using emulated::Refused;
 
 constexpr int64_t kExtents[] = {2, 3, 4, 8}, kStrides[] = {96, 32, 8, 1};

@@ -31,7 +31,7 @@ std::vector<AttentionCase> attention_cases(const OpCase& op) {
                                    {{4, 2, 40}, {100, 3, 128, 129, 5}},
                                    // Equally long documents of whole tiles, which are dense on a GPU.
                                    {{2, 2, 128}, {128, 128}},
-                                   {{4, 1, 64}, {256}}};
+                                   {{2, 1, 64}, {384}}};
   if (!op.slow) cases.push_back({{1, 1, 4}, {2113, 40}});
   return cases;
 }
@@ -41,9 +41,9 @@ using AttentionTest = OpTest;
 TEST_P(AttentionTest, NormOfHeads) {
   for (const Heads heads : {Heads{1, 1, 2}, Heads{4, 2, 6}, Heads{3, 1, 64}, Heads{7, 7, 128},
                             Heads{2, 1, 130}, Heads{1, 1, 512}})
-    for (const int64_t rows : {0, 1, 17, 1500})
+    for (const int64_t rows : {0, 1, 17, 750})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
-        if (rows > 100 && (heads.size > 2 || accumulate == Accumulate::kYes)) continue;
+        if (rows > 100 && (heads.size != 6 || accumulate == Accumulate::kYes)) continue;
         const Shape shape{rows, heads.row()};
         const Values qkv = random(shape.count()), weight = random(2 * heads.size),
                      dout = random(shape.count()), before = random(2 * heads.size, DType::kFloat32);

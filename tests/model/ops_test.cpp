@@ -34,11 +34,11 @@ TEST_P(NormTest, ForwardWithAndWithoutBranch) {
 }
 
 TEST_P(NormTest, Backward) {
-  for (const int64_t rows : {0, 1, 17, 65, 1100})
+  for (const int64_t rows : {0, 1, 17, 65, 600})
     for (const int64_t columns : {2, 17, 288, 4100})
       for (const Accumulate accumulate : {Accumulate::kNo, Accumulate::kYes}) {
         if (columns > 1000 && (rows != 1 || accumulate == Accumulate::kYes)) continue;
-        if (rows > 1000 && (columns > 100 || accumulate == Accumulate::kNo)) continue;
+        if (rows > 500 && (columns == 2 || accumulate == Accumulate::kNo)) continue;
         const Values dnormed = random(rows * columns), sum = random(rows * columns), weight = random(columns);
         const Values dresidual = random(rows * columns), before = random(columns, DType::kFloat32);
         Values inverse = reference::rmsnorm(sum, weight, rows, 1e-5).inverse_rms;

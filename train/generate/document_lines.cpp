@@ -53,7 +53,7 @@ std::string fault_of(const std::string& line, const Json::parse_error& error) {
 
 // Checks depth and keys while parsing, before any recursion. Python's NaN and Infinity become null in `line`.
 Json parse_object(std::string& line, const TextLines& lines) {
-  constexpr int64_t kMostKeys = 10'000;
+  constexpr int64_t kMostKeys = 20'000;
   int64_t keys = 0;
   const auto check = [&](int depth, Json::parse_event_t event, Json&) {
     if (depth > kDeepest)

@@ -62,7 +62,8 @@ void expect_ids_of_whole_texts(const std::string& model, const std::string& name
   ASSERT_TRUE(whole.LoadFromSerializedProto(model).ok());
   const Tokenizer tokenizer(model, name);
   const std::string word(70'000, 'q');
-  for (const std::string& text : {random_text(90'000, 1), random_text(90'000, 2) + " ", word + "  " + word}) {
+  for (const std::string& text :
+       {random_text(140'000, 1), random_text(90'000, 2) + " ", word + "  " + word}) {
     Ids expected;
     ASSERT_TRUE(whole.Encode(text, &expected).ok());
     ASSERT_EQ(tokenizer.encode(text), expected) << name;

@@ -22,7 +22,6 @@ using mesh_training::DealtSequences;
 using mesh_training::meshes_of;
 using mesh_training::MeshTraining;
 using mesh_training::Sequence;
-using mesh_training::sum_over_world;
 
 const nlohmann::json& golden() {
   static const nlohmann::json values =

@@ -8,7 +8,6 @@
 namespace ripstop {
 namespace {
 
-using layouts::kPositions;
 using layouts::ranks;
 using layouts::sequences_of_step;
 using mesh_training::meshes_with_stages;
@@ -134,9 +133,9 @@ TEST(PipelineRanks, NoBitDiffersWithAnyNumberInFlight) {
 /// A stop on one rank ends a step early on all, at the same micro-batch, and the step can be made again.
 void expect_step_is_given_up(const MeshSizes& sizes, const StepOptions& step) {
   SCOPED_TRACE(fmt::format("{}, resharded {}", sizes.to_text(), step.sharding.reshard_after_forward));
-  constexpr int64_t kMany = 32;  // all but the first few are empty
-  MeshTraining stopped(model_of(sizes.pipeline + 1), step, sizes, kMany);
-  MeshTraining unbroken(model_of(sizes.pipeline + 1), step, sizes, kMany);
+  const int64_t many = 8 * ranks();  // all but the first few are empty
+  MeshTraining stopped(model_of(sizes.pipeline + 1), step, sizes, many);
+  MeshTraining unbroken(model_of(sizes.pipeline + 1), step, sizes, many);
   Communicator& world = test_world().communicator();
   LongStep long_step(world, sizes.pipeline, {.vote_seconds = 0, .most_seconds = 0});
   const auto gives_up = [&](int64_t done) {
