@@ -15,7 +15,8 @@ namespace ripstop::layouts {
 
 using mesh_training::Sequence;
 
-// A fault of accumulation, resident weights or overlap shows in every step, so few are enough. Rounding hides it for longer.
+// A fault of accumulation, resident weights or overlap shows in every step, so few are enough. Where results
+// are rounded to bfloat16, it shows later.
 inline constexpr int64_t kSteps = 50, kFewSteps = 4, kMoreSteps = 10, kPositions = 64, kSequences = 8,
                          kVocabulary = 131;
 
