@@ -68,11 +68,11 @@ row 4 float32 mesh.fsdp=1 mesh.tensor=4
 row 4 float32 mesh.fsdp=2 mesh.tensor=2
 row 4 float32 mesh.replicate=2 mesh.fsdp=2 mesh.tensor=1
 row 4 float32 mesh.replicate=2 mesh.fsdp=1 mesh.tensor=2
-row 2 float32 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=1 train.micro_batch_sequences=2 checkpoint.snapshot_mib=0
+row 2 float32 mesh.pipeline=2 mesh.fsdp=1 mesh.tensor=1 train.micro_batch_sequences=2 train.global_batch_sequences=8 checkpoint.snapshot_mib=0
 row 3 float32 mesh.fsdp=3 mesh.tensor=1
 row 1 bfloat16 mesh.fsdp=1 mesh.tensor=1
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2
-row 4 bfloat16 mesh.pipeline=2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1 checkpoint.snapshot_mib=0
+row 4 bfloat16 mesh.pipeline=2 mesh.fsdp=2 mesh.tensor=1 train.micro_batch_sequences=1 train.global_batch_sequences=8 checkpoint.snapshot_mib=0
 row 4 bfloat16 mesh.fsdp=2 mesh.tensor=2 train.validate_every=2 generation.validate_examples=24
 # Adapters beside a model of one table, which is read in pieces: a whole copy in float32 would double the memory.
 model=(model.preset=debug model.vocab_size=100000 model.hidden_size=256 model.intermediate_size=256 model.num_hidden_layers=1

@@ -68,6 +68,7 @@ TEST(LayoutRanks, Float32AgreesWithOneRank) {
   for (const MeshSizes& mesh : meshes())
     for (const auto& [name, config] : models()) {
       SCOPED_TRACE(mesh.to_text() + ", " + name);
+      // The untied model takes PyTorch's fifty steps below.
       const int64_t steps = config.qk_norm ? kSteps : kFewSteps;
       expect_equal_losses(losses_on(mesh, config, options(DType::kFloat32), steps), reference(name), 1e-5);
     }
