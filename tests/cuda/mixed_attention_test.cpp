@@ -35,7 +35,8 @@ class MixedAttentionTest : public OpTest {
              dy, x, out, log_sum_exp, documents, c.heads, dqkv);
     const auto expected = reference::attention(qkv, offset, c.heads);
     expect_close(get(log_sum_exp), expected.log_sum_exp, DType::kFloat32, 4);
-    expect_close(get(dqkv), reference::attention_backward(dout, qkv, expected, offset, c.heads), dtype(), 16);
+    expect_close(get(dqkv), reference::attention_backward(dout, qkv, expected, offset, c.heads), dtype(), 16,
+                 c.heads.row());
   }
 
   const std::vector<MixedCase> cases_{

@@ -109,7 +109,7 @@ TEST_P(AttentionTest, Forward) {
       return Outputs{get(out), get(log_sum_exp)};
     });
     const auto expected = reference::attention(qkv, offset, heads);
-    expect_close(outputs[0], expected.out, dtype(), 6);
+    expect_close(outputs[0], expected.out, dtype(), 8, heads.query * heads.size);
     expect_close(outputs[1], expected.log_sum_exp, DType::kFloat32, 4);
   }
 }
@@ -138,10 +138,11 @@ TEST_P(AttentionTest, Backward) {
           return Outputs{get(dqkv)};
         },
         ThreadsMatter::kYes);
-    // A GPU rounds the key and value gradients of each query head before it sums them over the group.
+    // A GPU rounds the key and value gradients of each query head before it sums them over the group. The
+    // gradients of a document's first tokens are sums over all later ones, and larger than most.
     const int64_t group = heads.query / heads.key_value, slack = 10 + (group > 1 ? group : 0);
     expect_close(outputs[0], reference::attention_backward(dout, qkv, forward, offset, heads), dtype(),
-                 static_cast<double>(slack));
+                 static_cast<double>(slack), heads.row());
   }
 }
 

@@ -166,18 +166,22 @@ class OpTest : public testing::TestWithParam<OpCase> {
   }
 
   /// Expects each value within `slack` roundings of `dtype` of the expected one, relative to the larger of
-  /// the value and the root mean square of all values.
-  static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1) {
+  /// the value and the root mean square of its row (of all values if `row` is 0).
+  static void expect_close(const Values& actual, const Values& expected, DType dtype, double slack = 1,
+                           int64_t row = 0) {
     ASSERT_EQ(actual.size(), expected.size());
-    double squares = 0;
-    for (const double e : expected) squares += e * e;
-    const double typical = expected.empty() ? 0 : std::sqrt(squares / static_cast<double>(expected.size()));
     const double unit = slack * (dtype == DType::kBFloat16 ? 0.004 : dtype == DType::kFloat32 ? 2e-6 : 1e-13);
-    for (size_t i = 0; i < actual.size(); ++i) {
-      const double error = std::abs(actual[i] - expected[i]);
-      ASSERT_TRUE(actual[i] == expected[i] || error <= unit * (std::abs(expected[i]) + typical))
-          << "element " << i << " of " << actual.size() << ": " << actual[i] << ", expected " << expected[i]
-          << ", off by " << error / (std::abs(expected[i]) + typical) / unit << " of what is allowed";
+    const size_t width = row > 0 ? at(row) : expected.size();
+    for (size_t first = 0; first < expected.size(); first += width) {
+      double squares = 0;
+      for (size_t i = first; i < first + width; ++i) squares += expected[i] * expected[i];
+      const double typical = std::sqrt(squares / static_cast<double>(width));
+      for (size_t i = first; i < first + width; ++i) {
+        const double error = std::abs(actual[i] - expected[i]), scale = std::abs(expected[i]) + typical;
+        ASSERT_TRUE(actual[i] == expected[i] || error <= unit * scale)
+            << "element " << i << " of " << actual.size() << ": " << actual[i] << ", expected " << expected[i]
+            << ", off by " << error / scale / unit << " of what is allowed";
+      }
     }
   }
 

@@ -1,8 +1,12 @@
 #include "train/machine/peak_flops.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <vector>
+
+#include "model/kernels/cpu/processor.h"
+#include "train/machine/machine.h"
 
 namespace ripstop {
 namespace {
@@ -67,8 +71,16 @@ TEST(PeakFlops, RoundsOnABusyProcessorDoNotCount) {
 
 TEST(PeakFlops, ACpuIsMeasured) {
   MpiWorld world;
-  const std::optional<PeakFlops> peak = find_peak_flops(world, Device::cpu(), DType::kFloat32);
-  if (!peak) GTEST_SKIP() << "other programs keep the processors busy";
+  std::optional<PeakFlops> peak;
+  const double began = clock_seconds(CLOCK_MONOTONIC), worked = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
+  for (int attempt = 0; attempt < 50 && !peak; ++attempt)
+    peak = find_peak_flops(world, Device::cpu(), DType::kFloat32);
+  const double cpu_seconds = clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - worked;
+  if (!peak) {  // for twenty seconds other programs kept the processors busy
+    EXPECT_LT(cpu_seconds,
+              0.9 * (clock_seconds(CLOCK_MONOTONIC) - began) * static_cast<double>(cpu_threads()));
+    return;
+  }
   EXPECT_GT(peak->per_second, 1e8);
   EXPECT_LT(peak->per_second, 1e15);
   EXPECT_EQ(peak->source.rfind("measured", 0), 0U) << peak->source;
