@@ -94,7 +94,7 @@ void expect_data(const fs::path& root) {
     const TokenDataset data(root / "pairs" / (std::string(split) + ".h5"));
     const bool with_text = split != std::string("train");
     expect_header(data.header(), pairs_header(with_text));
-    EXPECT_EQ(data.content_hash(), prepared["files"][std::string(split) + ".h5"]["content_hash"]);
+    EXPECT_EQ(Json(data.content_hash()), prepared["files"][std::string(split) + ".h5"]["content_hash"]);
     ASSERT_EQ(data.examples(), std::ssize(texts));
     for (int32_t i = 0; i < data.examples(); ++i) {
       expect_example(data, i, pair(i));

@@ -44,7 +44,7 @@ TEST_F(ChatTemplateGolden, RendersAsTransformersDoes) {
         continue;
       }
       const RenderedChat whole = chat.render(messages, false);
-      EXPECT_EQ(whole.text, wanted);
+      EXPECT_EQ(whole.text, std::string(wanted));
       EXPECT_EQ(chat.render(messages, true).text, std::string(wanted) + std::string(row["prompt"]));
       // The turns are in order, and the last ends the text.
       int64_t end = whole.turns.front().begin;
@@ -66,7 +66,7 @@ TEST_F(ChatTemplateGolden, GivesATextOfJinjaForTransformers) {
   ASSERT_EQ(texts.size(), chat_template_names().size());
   for (const auto& [name, text] : texts.items()) {
     const std::string own = ChatTemplate(directory_.open(name)).jinja();
-    EXPECT_EQ(own, text) << name;
+    EXPECT_EQ(own, std::string(text)) << name;
     // An export says by which template it was trained.
     const ChatDirectory exported;
     write_bytes(exported.path() / "chat_template.jinja", own);

@@ -111,12 +111,12 @@ void check_conversation(const Tokenizer& tokenizer, const Json& given, const Jso
   }
   std::string text = chat.render(messages, given["add_generation_prompt"]).text;
   if (given.value("continue_final_message", false)) text = unfinished(text, messages);
-  EXPECT_EQ(text, row["text"]);
+  EXPECT_EQ(text, std::string(row["text"]));
   EXPECT_EQ(tokenizer.encode(text), row["ids"].get<std::vector<int32_t>>());
   const EncodedConversation encoded = encode_conversation(chat, tokenizer, messages);
   EXPECT_EQ(encoded.why_only_last.empty(), !row.contains("no_spans"));
   if (row.contains("assistant_mask")) {
-    EXPECT_EQ(mask_of(encoded, row["ids"].size()), row["assistant_mask"]);
+    EXPECT_EQ(mask_of(encoded, row["ids"].size()), std::string(row["assistant_mask"]));
   }
 }
 

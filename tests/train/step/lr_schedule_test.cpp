@@ -62,7 +62,7 @@ TEST(LrSchedule, WsdFallsAsPyTorchsLambdaLrDoes) {
                              one["decay_ratio"]};
     for (const ScheduleDecay decay :
          {ScheduleDecay::kLinear, ScheduleDecay::kOneMinusSqrt, ScheduleDecay::kCosine})
-      if (to_string(decay) == one["decay"]) schedule.decay = decay;
+      if (to_string(decay) == one["decay"].get<std::string>()) schedule.decay = decay;
     const int64_t steps = one["steps"];
     for (int64_t step = 1; step <= steps; ++step)
       EXPECT_NEAR(learning_rate_factor(schedule, step, steps),
