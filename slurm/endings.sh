@@ -10,7 +10,7 @@ trap '' PIPE XFSZ # no signal of a failed write ends a script
 
 # Endings of launch.sh: state, exit code, message. Else: the exit code of the ranks, 128 + N for signal N.
 launch_endings='
-usage        64
+usage        64  give the number of ranks, then the program, not "%s"
 no_launcher  78  no %s on PATH; Debian and Ubuntu: apt-get install openmpi-bin, clusters: module load openmpi
 no_program   64  no program %s here
 stopped_INT  130 stopped by Ctrl-C%s

@@ -20,7 +20,7 @@ end() {
   if [[ -n $text ]]; then say "${text/\%s/${2-}}"; fi
   exit "$code"
 }
-if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then usage >&2 || true && end usage; fi
+if [[ $# -lt 2 || ! $1 =~ ^[1-9][0-9]*$ ]]; then usage >&2 || true && end usage "$*"; fi
 ranks=$1
 shift
 read -ra options <<<"${RIPSTOP_LAUNCHER_OPTIONS:-}"

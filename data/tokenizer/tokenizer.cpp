@@ -119,7 +119,7 @@ void Tokenizer::carry_questions(const std::optional<TokenizerChoice>& questions)
 void Tokenizer::load_sentencepiece() {
   if (files_.choice.reads_special_tokens.value_or(false))
     throw Error(ExitCode::kUsage, fmt::format("{} reads special tokens in a text as text alone", name_),
-                "a tokenizer.json can read them as tokens");
+                "a chat template and --read-special-tokens need a tokenizer.json");
   sentencepiece_ = std::make_unique<SentencePieceTokenizer>(model(), name_);
   sha256_ = sha256_hex(model());
   eos_ = sentencepiece_->eos();

@@ -23,6 +23,7 @@ expect() {
 expect 0 --help
 expect 64
 expect 64 two true
+grep -q "give the number of ranks, then the program, not \"two true\"" "$out" || fail "it is not said what is wrong"
 expect 0 2 true
 
 for job in quickstart prepare train train_any_nodes evaluate; do

@@ -36,8 +36,19 @@ std::vector<fs::path> runs_inside(Io& io, const fs::path& folder) {
   return runs;
 }
 
+/// The step that a path such as step_35 or 35 names, without the zeros of a step directory.
+std::optional<int64_t> step_of_name(const fs::path& path) {
+  std::string name = path.filename().string();
+  if (name.starts_with("step_")) name.erase(0, 5);
+  return parse_whole_number(name);
+}
+
 /// Advice for a `path` that does not exist: "did you mean runs/first?", or what to give instead.
 std::string hint_for_missing(const fs::path& path) {
+  std::error_code ignored;
+  if (const std::optional<int64_t> step = step_of_name(without_slash(path)))
+    if (const fs::path whole = folder_of(path) / step_directory_name(*step); fs::exists(whole, ignored))
+      return fmt::format("did you mean {}?", shell_word(whole.string()));
   // With ".", hint_for_absent looks for directories only.
   if (std::string hint = hint_for_absent(path, "", "."); !hint.empty()) return hint;
   if (looks_like_hub_name(path))
@@ -79,6 +90,14 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
                       : fmt::format("it has {}: {}", what, way);
 }
 
+/// Advice for a path inside a run: "it lies in one: give runs/first"; "" for others.
+std::string hint_for_part_of_run(Io& io, const fs::path& path) {
+  const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
+  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path())
+    if (is_run(io, above)) return fmt::format("it lies in one: give {}", shell_word(above.string()));
+  return "";
+}
+
 /// Throws Error(kUsage), with advice, for a directory without a run or checkpoints.
 [[noreturn]] void refuse(Io& io, const fs::path& path) {
   if (path_exists(io, path / "adapter_config.json"))
@@ -91,10 +110,11 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
   if (fs::exists(path / "config.json", ignored))
     throw Error(ExitCode::kUsage, fmt::format("{}: is a model, and a run is needed here", path.string()),
                 "ripstop checkpoint inspect shows a model, and import makes a run of it");
+  const std::string part = hint_for_part_of_run(io, path);
   throw Error(ExitCode::kUsage,
               fmt::format("{}: is neither a run nor a model: it has no {}, and no config.json", path.string(),
                           kMarks),
-              hint_for_contents(io, path));
+              part.empty() ? hint_for_contents(io, path) : part);
 }
 
 bool holds_checkpoints(Io& io, const fs::path& directory) {
@@ -131,9 +151,7 @@ std::string steps_there(Io& io, const fs::path& path) {
 std::optional<NamedStep> parse_step(Io& io, const fs::path& run, const std::string& which) {
   if (which == "latest" || which == "best") return std::nullopt;
   const fs::path path = without_slash(which);
-  std::string name = path.filename().string();
-  if (name.starts_with("step_")) name.erase(0, 5);
-  const std::optional<int64_t> step = parse_whole_number(name);
+  const std::optional<int64_t> step = step_of_name(path);
   if (!step)
     throw Error(
         ExitCode::kUsage, fmt::format("no checkpoint is called '{}'", which),
@@ -237,11 +255,8 @@ std::vector<fs::path> find_runs(Io& io, const fs::path& path) {
   if (!runs.empty()) return runs;
   if (path_exists(io, path / "config.json") || path_exists(io, path / "adapter_config.json"))
     refuse(io, path);
-  const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
-  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path())
-    if (is_run(io, above))
-      throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory", path.string()),
-                  fmt::format("it lies in one: give {}", shell_word(above.string())));
+  if (const std::string hint = hint_for_part_of_run(io, path); !hint.empty())
+    throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory", path.string()), hint);
   throw Error(
       ExitCode::kUsage,
       fmt::format("{}: is not a run directory, and holds none: there is no {}", path.string(), kMarks),

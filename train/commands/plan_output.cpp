@@ -150,8 +150,8 @@ void add_length(const RunConfig& config, const RunLength& length, const std::fil
   document["validation"] = {{"at_start", config.train.validate_at_start},
                             {"every_steps", config.train.validate_every},
                             {"stop_after", config.train.stop_after_validations}};
-  const int64_t kept = config.checkpoint.keep + 1;
-  const bool all = config.checkpoint.keep == 0;
+  const int64_t kept = length.kept_checkpoints + 1;
+  const bool all = length.kept_checkpoints == 0;
   document["checkpoint"] = {{"bytes", length.checkpoint_bytes},
                             {"most_on_disk", all ? Json(nullptr) : Json(kept)},
                             {"most_bytes", all ? Json(nullptr) : Json(kept * length.checkpoint_bytes)}};

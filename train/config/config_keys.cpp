@@ -280,7 +280,7 @@ const ConfigKey kKeys[] = {
      .doc = "Steps in which the rate rises linearly: step s has s / `warmup_steps` of the highest rate.",
      .elsewhere = "warmup_steps lr_scheduler.warmup_steps | warmup lr_warmup warmup_iters"},
     {RIPSTOP_KEY(schedule, minimum_ratio), .range = {0, 1}, .may_change_if_allowed = true,
-     .doc = "The last rate, as a share of the highest rate.",
+     .doc = "The rate that a step after the last would have, as a share of the highest rate.",
      .elsewhere = "min_lr_rate lr_scheduler.min_lr_factor | min_lr min_lr_ratio lr_min minimum_lr lr_scheduler_kwargs"},
     {RIPSTOP_KEY(schedule, decay_ratio), .range = {0, 1, true},
      .range_hint = "schedule.kind = \"constant\" never falls", .may_change_if_allowed = true,

@@ -63,7 +63,7 @@ std::string run_text(const RunConfig& config, const RunLength& length) {
                      counted(length.data->tokens, "token"));
 }
 
-// "wsd: up to step 3, constant to step 24, then 1-sqrt down to 0.1 of the rate in step 30".
+// "wsd: up to step 3, constant to step 25, then 1-sqrt down to 0.1 of the rate after step 30".
 std::string schedule_text(const ScheduleSection& schedule, int64_t steps) {
   std::string text(to_string(schedule.kind));
   const char* before = ": ";
@@ -71,9 +71,9 @@ std::string schedule_text(const ScheduleSection& schedule, int64_t steps) {
   if (schedule.kind == ScheduleKind::kConstant) return text;
   const bool is_wsd = schedule.kind == ScheduleKind::kWsd;
   if (is_wsd)
-    text += fmt::format("{}constant to step {}, then {}", before, steps - schedule.decay_steps(steps),
+    text += fmt::format("{}constant to step {}, then {}", before, steps - schedule.decay_steps(steps) + 1,
                         to_string(schedule.decay));
-  return text + fmt::format("{}down to {} of the rate in step {}", is_wsd ? " " : before,
+  return text + fmt::format("{}down to {} of the rate after step {}", is_wsd ? " " : before,
                             schedule.minimum_ratio, steps);
 }
 
@@ -91,11 +91,12 @@ std::string validation_text(const RunConfig& config) {
 }
 
 // "171.2 MiB; checkpoint.keep + 1 = 4 of them take 684.9 MiB": + 1, as a save commits before it deletes.
-std::string checkpoint_text(const RunConfig& config, int64_t bytes) {
-  const int64_t keep = config.checkpoint.keep;
-  if (keep == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));
-  return fmt::format("{}; checkpoint.keep + 1 = {} of them take {}", bytes_text(bytes), keep + 1,
-                     bytes_text((keep + 1) * bytes));
+std::string checkpoint_text(const RunConfig& config, const RunLength& length) {
+  const int64_t bytes = length.checkpoint_bytes, kept = length.kept_checkpoints;
+  if (kept == 0) return fmt::format("{}; checkpoint.keep = 0 keeps all of them", bytes_text(bytes));
+  return fmt::format("{}; checkpoint.keep{} + 1 = {} of them take {}", bytes_text(bytes),
+                     kept > config.checkpoint.keep ? " + the best" : "", kept + 1,
+                     bytes_text((kept + 1) * bytes));
 }
 
 std::string time_text(const RunLength& length) {
@@ -187,6 +188,13 @@ std::optional<double> RunLength::kwh() const {
   return *watts * *seconds() / 3.6e6;
 }
 
+int64_t kept_checkpoints(const RunConfig& config, const ResolvedRun& run) {
+  const CheckpointSection& saves = config.checkpoint;
+  const bool keeps_best =
+      saves.keep_best != KeepBest::kNone && run.validates && config.train.validate_every > 0;
+  return saves.keep == 0 ? 0 : saves.keep + keeps_best;
+}
+
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data) {
   RunLength length;
@@ -199,6 +207,7 @@ RunLength run_length(const RunConfig& config, const ResolvedRun& run,
     check_steps(config.schedule, *length.steps,
                 fmt::format("the {} steps that train.epochs come to", *length.steps));
   length.checkpoint_bytes = checkpoint_bytes(run.trained_table(), run.mesh, run.step.adamw.moments);
+  length.kept_checkpoints = kept_checkpoints(config, run);
   return length;
 }
 
@@ -217,7 +226,7 @@ std::vector<LengthLine> length_lines(const RunConfig& config, const RunLength& l
   if (length.steps) lines.push_back({"schedule", schedule_text(config.schedule, *length.steps)});
   if (config.train.validate_at_start || config.train.stop_after_validations > 0)
     lines.push_back({"validation", validation_text(config)});
-  lines.push_back({"checkpoint", checkpoint_text(config, length.checkpoint_bytes)});
+  lines.push_back({"checkpoint", checkpoint_text(config, length)});
   if (length.speed) lines.push_back({"time", time_text(length)});
   return lines;
 }

@@ -33,6 +33,7 @@ struct RunLength {
   std::optional<TrainingData> data;  ///< nullopt: there is no data set yet
   std::optional<int64_t> steps;      ///< steps of the whole run; nullopt: train.epochs needs a data set
   int64_t checkpoint_bytes = 0;      ///< size of one checkpoint
+  int64_t kept_checkpoints = 0;      ///< kept_checkpoints()
   double step_tokens = 0;            ///< tokens of a step, the mean
   int64_t nodes = 0;                 ///< 0: not known
   std::optional<RunSpeed> speed;     ///< nullopt: not known
@@ -47,7 +48,10 @@ struct RunLength {
   std::optional<double> kwh() const;
 };
 
-/// The data, steps, step_tokens and checkpoint_bytes of `run`; leaves the rest unset. Throws the error of
+/// The number of checkpoints that a save leaves: checkpoint.keep, and the best one besides; 0: all.
+int64_t kept_checkpoints(const RunConfig& config, const ResolvedRun& run);
+
+/// The data, steps, step_tokens and checkpoints of `run`; leaves the rest unset. Throws the error of
 /// check_steps() for the steps that train.epochs come to.
 RunLength run_length(const RunConfig& config, const ResolvedRun& run,
                      const std::optional<TrainingData>& data);

@@ -143,10 +143,7 @@ void Trainer::open_directory() {
                      options_.allow_changes);
   directory_->prepare_checkpoints();
   directory_->require_progress(directory_->newest_step());
-  const CheckpointSection& saves = run_.config.checkpoint;
-  // The best checkpoint stays beside the newest `keep`.
-  const bool keeps_best = saves.keep_best != KeepBest::kNone && validation_is_due_at(steps_);
-  check_disk_space(posix_io(), directory_->checkpoints(), saves.keep > 0 ? saves.keep + keeps_best : 0,
+  check_disk_space(posix_io(), directory_->checkpoints(), kept_checkpoints(run_.config, run_),
                    checkpoint_bytes(run_.trained_table(), run_.mesh, run_.step.adamw.moments));
 }
 

@@ -82,6 +82,10 @@ TEST_F(FindRun, WhatIsNotThereIsAnErrorOfTheCommandLine) {
   expect_refused(run / "checkpoints/step_00000001", "2", ExitCode::kUsage, "is not the checkpoint '2'");
   expect_refused(scratch_ / "rum", "latest", ExitCode::kUsage, "rum: no such directory",
                  "did you mean " + run.string() + "?");
+  expect_refused(run / "checkpoints/step_2/", "latest", ExitCode::kUsage, "step_2: no such directory",
+                 "did you mean " + (run / "checkpoints/step_00000002").string() + "?");
+  expect_error([&] { find_checkpoints(io_, run / "checkpoints/step_00000002"); }, ExitCode::kUsage, "",
+               "it lies in one: give " + run.string());
   fs::create_directory_symlink("gone", scratch_ / "link");
   expect_refused(scratch_ / "link", "latest", ExitCode::kUsage, "link: is not a directory",
                  "it is a link to gone, which is not there");

@@ -161,6 +161,7 @@ TEST_F(PlanOfSets, ValidationsAreThoseOfTheRun) {
       "note: train.validate_every: " + path("b/validation.h5") + " has no examples (ripstop prepare ";
   EXPECT_HAS(plan(both).out, note);
   EXPECT_EQ(plan(sets("data", "b")).out.find("validate"), std::string::npos);
+  EXPECT_EQ(plan_json(both)["checkpoint"]["most_on_disk"], 5) << "checkpoint.keep, the best and a new one";
   EXPECT_HAS(run_program("train " + config() + both).out, note);
 
   // Without any set the plan has no memory for validations, as the run has none.
@@ -170,6 +171,7 @@ TEST_F(PlanOfSets, ValidationsAreThoseOfTheRun) {
   const Json planned = plan_json(none);
   expect_success(run_program("train " + config() + none));
   EXPECT_HAS(plan(none).out, note);
+  EXPECT_EQ(planned["checkpoint"]["most_on_disk"], 4);
   const MemoryUse measured = read_metrics(scratch_ / "none/metrics.jsonl").ends.at(0).measured.memory;
   EXPECT_EQ(planned["memory"]["activations"], measured[MemoryCategory::kActivations]);
   const Json row = plan_json("--search" + none)["rows"][0];

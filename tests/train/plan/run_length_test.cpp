@@ -28,6 +28,7 @@ RunLength length_of_four_epochs() {
   length.steps = 41;
   length.step_tokens = 600 / 41.0;
   length.checkpoint_bytes = 1 << 20;
+  length.kept_checkpoints = 3;
   return length;
 }
 
@@ -38,7 +39,7 @@ TEST(RunLengthTest, EveryLineThatIsKnown) {
             "data: 786 examples, 402 documents cut to 256 tokens, 25% of all tokens are left out\n"
             "epoch: 82 sequences, 10.25 steps, 150 tokens\n"
             "run: 4 epochs, 41 steps, 600 tokens\n"
-            "schedule: cosine: down to 0 of the rate in step 41\n"
+            "schedule: cosine: down to 0 of the rate after step 41\n"
             "checkpoint: 1.0 MiB; checkpoint.keep + 1 = 4 of them take 4.0 MiB\n");
   EXPECT_FALSE(length.seconds().has_value());
   length.speed = RunSpeed{.tokens_per_second = 2, .tokens_seen = 200, .source = "measured"};
@@ -69,10 +70,10 @@ TEST(RunLengthTest, TheScheduleIsThatOfTheSteps) {
   };
   EXPECT_EQ(line({"schedule.kind=constant"}), "constant: up to step 3");
   EXPECT_EQ(line({"schedule.kind=linear", "schedule.minimum_ratio=0"}),
-            "linear: up to step 3, down to 0 of the rate in step 41");
+            "linear: up to step 3, down to 0 of the rate after step 41");
   EXPECT_EQ(line({"schedule.kind=wsd", "schedule.decay=1-sqrt", "schedule.decay_ratio=0.2",
                   "schedule.minimum_ratio=0.1"}),
-            "wsd: up to step 3, constant to step 33, then 1-sqrt down to 0.1 of the rate in step 41");
+            "wsd: up to step 3, constant to step 34, then 1-sqrt down to 0.1 of the rate after step 41");
 }
 
 TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
@@ -84,7 +85,10 @@ TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
   EXPECT_HAS(text_of(config, length),
              "data: 786 examples, 1 document cut to 256 tokens, 2 summaries longer than "
              "data.sequence_length 256 lose the end, 25% of");
+  length.kept_checkpoints = 0;
   EXPECT_HAS(text_of(config, length), "checkpoint: 1.0 MiB; checkpoint.keep = 0 keeps all of them\n");
+  length.kept_checkpoints = 4;
+  EXPECT_HAS(text_of(parsed(kSmallest), length), "checkpoint.keep + the best + 1 = 5 of them take 5.0 MiB\n");
   set.cut_documents = set.cut_summaries = set.cut_tokens = 0;
   EXPECT_HAS(text_of(config, length), "data: 786 examples, none is cut\n");
 }

@@ -209,7 +209,7 @@ TEST_F(MixtureRuns, MoreEpochsGoOnBehindAPartOfAStep) {
   ASSERT_EQ(train(epochs(2), [&] { return stops; }), ExitCode::kRequeue);
   on_line_ = {};
   EXPECT_HAS(said(), "run: 2 epochs, 6 steps, 154 tokens\n");
-  EXPECT_HAS(said(), "linear: down to 0 of the rate in step 6\n");
+  EXPECT_HAS(said(), "linear: down to 0 of the rate after step 6\n");
   EXPECT_HAS(said(),
              "more steps stretch the schedule: the learning rate was 3.33e-03 in step 3 and is 5.00e-03 "
              "in step 4");

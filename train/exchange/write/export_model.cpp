@@ -226,7 +226,8 @@ ExportReport export_model(Io& io, Communicator& world, const TrainedModel& train
     int64_t bytes = layout.bytes();
     for (const auto& [name, text] : files) bytes += std::ssize(text);
     require_room(io, partial->folder(), bytes, "the export needs",
-                 "free some space, name a directory on another disk, or export with --dtype bfloat16");
+                 fmt::format("free some space, name a directory on another disk{}",
+                             dtype == ExportDType::kFloat32 ? ", or export with --dtype bfloat16" : ""));
     for (const auto& [name, text] : files)
       small.push_back(write_checked_file(io, partial->path(), name, text));
   });
