@@ -403,7 +403,7 @@ void add_evaluate(CommandLine& line) {
   given->model.add_to(verb, 32);
   verb.path("--data", given->data, "directory made by prepare; default: the one trained on");
   verb.option("--split", given->split,
-              "train, validation (or val, dev) or test; train has no texts, so it gets a loss, but no ROUGE")
+              "train, validation (val, dev) or test (eval); train has no texts, so a loss, but no ROUGE")
       .choices(split_words())
       .show_default();
   verb.option("--limit", given->limit,

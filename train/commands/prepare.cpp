@@ -267,7 +267,7 @@ void add_show(Verb& verb, const std::shared_ptr<PrepareArguments>& given) {
               "print so many examples, of DATA or of what is made, as text with the tokens marked that count")
       .positive();
   given->of_showing = {
-      verb.option("--split", show.split, "show: train, validation (or val, dev) or test")
+      verb.option("--split", show.split, "show: train, validation (val, dev) or test (eval)")
           .choices(split_words())
           .show_default(),
       verb.option("--sequence-length", show.sequence_length,

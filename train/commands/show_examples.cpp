@@ -176,11 +176,11 @@ std::string example_text(const ExampleView& view, const Tokenizer& tokenizer, co
 }
 
 Arguments split_words() {
-  return {"train", "validation", "test", "val", "dev"};
+  return {"train", "validation", "test", "val", "dev", "eval"};
 }
 
 std::string split_name(const std::string& word) {
-  return word == "val" || word == "dev" ? "validation" : word;
+  return word == "val" || word == "dev" ? "validation" : word == "eval" ? "test" : word;
 }
 
 std::string splits_with_examples(const fs::path& directory) {

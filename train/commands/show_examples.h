@@ -15,9 +15,9 @@
 
 namespace ripstop {
 
-/// The words that --split accepts: train, validation, test, and the synonyms val and dev.
+/// The words that --split accepts: train, validation, test, and the synonyms val, dev and eval.
 Arguments split_words();
-/// "validation" for val and dev, else `word`.
+/// "validation" for val and dev, "test" for eval, as prepare names splits; else `word`.
 std::string split_name(const std::string& word);
 /// "train, test": the splits in `directory` that have examples. Throws the errors of TokenDataset.
 std::string splits_with_examples(const std::filesystem::path& directory);

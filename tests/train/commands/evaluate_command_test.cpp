@@ -144,6 +144,8 @@ TEST_F(EvaluateCommand, WritesBesideTheRun) {
     const ProgramRun again = run_program("evaluate " + run() + " --json --limit 2 --split " + name);
     EXPECT_EQ(again.out, result("step_00000007-validation-limit2/scores.json")) << name;
   }
+  expect_success(run_program("evaluate " + run() + " --limit 1 --split eval"));
+  EXPECT_NE(result("step_00000007-test-limit1/scores.json"), "");
 }
 
 // The run belongs to somebody else.
