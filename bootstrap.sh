@@ -15,10 +15,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 preset=${RIPSTOP_PRESET:-cpu-release}
-# Package names on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools for tests.
+# Package names on Debian 12, Debian 13 and Ubuntu 24.04. git is for the version string, hdf5-tools and jq are for tests.
 packages=(g++ cmake ninja-build git openmpi-bin libopenmpi-dev libdnnl-dev libhdf5-dev libsentencepiece-dev
   libpcre2-dev libicu-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libfmt-dev libarchive-dev
-  zlib1g-dev libgtest-dev hdf5-tools)
+  zlib1g-dev libgtest-dev hdf5-tools jq)
 slurm_packages=(slurm-wlm slurm-client slurmctld slurmd munge iproute2 procps util-linux)
 
 run() {
