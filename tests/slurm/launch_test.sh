@@ -93,7 +93,7 @@ if [[ $(mpirun --version 2>&1) == *"Open MPI"* ]]; then
   for ((i = 0; i < 2; i++)); do
     TMPDIR=$tools/tmp expect 0 2 bash -c 'echo "${OMPI_MCA_orte_tmpdir_base:-$PRTE_MCA_prte_tmpdir_base}"; ls "$TMPDIR"/ripstop-*'
     grep -o "^$tools/tmp/ripstop-[^/]*$" "$out" | sort -u >>"$tools/sessions"
-    grep -q '^\(ompi\|prte\)\.' "$out" || fail "Open MPI's session is elsewhere"
+    grep -q '^\(ompi\|prte\|prterun\)\.' "$out" || fail "Open MPI's session is elsewhere"
   done
   (($(sort -u "$tools/sessions" | wc -l) == 2)) || fail "two launches have one directory: $(cat "$tools/sessions")"
   [[ -z $(ls -A "$tools/tmp") ]] || fail "launches have left $(find "$tools/tmp")"

@@ -64,7 +64,7 @@ TEST_F(RougeCommand, OnlyOneOfBothIsStandardInput) {
   expect_exit(run_program("rouge --reference - --candidate - </dev/null"), 64,
               "hint=\"save one of them first");
   const std::string line = file("a", "{\"summary\": \"a\", \"reference\": \"a\"}\n");
-  for (const char* piped : {"-", "/dev/stdin"}) {
+  for (const char* piped : {"-", "/dev/fd/0"}) {
     expect_exit(run_program("rouge --compare " + line + " " + piped + " --resamples 9", "cat " + line + " |"),
                 64, "--compare reads its files twice");
   }
