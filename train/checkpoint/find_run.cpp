@@ -93,8 +93,13 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
 /// Advice for a path inside a run: "it lies in one: give runs/first"; "" for others.
 std::string hint_for_part_of_run(Io& io, const fs::path& path) {
   const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
-  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path())
-    if (is_run(io, above)) return fmt::format("it lies in one: give {}", shell_word(above.string()));
+  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path()) {
+    try {
+      if (is_run(io, above)) return fmt::format("it lies in one: give {}", shell_word(above.string()));
+    } catch (const Error&) {
+      // Folders of others above must not hide what is wrong with `path`.
+    }
+  }
   return "";
 }
 
