@@ -69,12 +69,13 @@ std::string schedule_text(const ScheduleSection& schedule, int64_t steps) {
   const char* before = ": ";
   if (schedule.warmup_steps > 0) text += fmt::format(": up to step {}", schedule.warmup_steps), before = ", ";
   if (schedule.kind == ScheduleKind::kConstant) return text;
-  const bool is_wsd = schedule.kind == ScheduleKind::kWsd;
-  if (is_wsd)
-    text += fmt::format("{}constant to step {}, then {}", before, steps - schedule.decay_steps(steps) + 1,
-                        to_string(schedule.decay));
-  return text + fmt::format("{}down to {} of the rate after step {}", is_wsd ? " " : before,
-                            schedule.minimum_ratio, steps);
+  if (schedule.kind == ScheduleKind::kWsd) {
+    const int64_t decay = schedule.decay_steps(steps);
+    text += fmt::format("{}constant to step {}", before, std::min(steps, steps - decay + 1));
+    if (decay == 0) return text;
+    text += fmt::format(", then {}", to_string(schedule.decay)), before = " ";
+  }
+  return text + fmt::format("{}down to {} of the rate after step {}", before, schedule.minimum_ratio, steps);
 }
 
 // "before step 1, every 500 steps and after the last; training ends after 3 in a row without a better loss".

@@ -74,6 +74,8 @@ TEST(RunLengthTest, TheScheduleIsThatOfTheSteps) {
   EXPECT_EQ(line({"schedule.kind=wsd", "schedule.decay=1-sqrt", "schedule.decay_ratio=0.2",
                   "schedule.minimum_ratio=0.1"}),
             "wsd: up to step 3, constant to step 34, then 1-sqrt down to 0.1 of the rate after step 41");
+  EXPECT_EQ(line({"schedule.kind=wsd", "schedule.decay_ratio=0.01"}),
+            "wsd: up to step 3, constant to step 41");
 }
 
 TEST(RunLengthTest, WhatIsCutIsSaidExactly) {
