@@ -57,17 +57,30 @@ std::string hint_for_missing(const fs::path& path) {
   return "give the directory of a run (its run.directory), or one of its checkpoints";
 }
 
+/// Advice for a path inside a run: "it lies in one: give runs/first"; "" for others.
+std::string hint_for_part_of_run(Io& io, const fs::path& path) {
+  const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
+  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path()) {
+    try {
+      if (is_run(io, above)) return fmt::format("it lies in one: give {}", shell_word(above.string()));
+    } catch (const Error&) {
+      // Folders of others above must not hide what is wrong with `path`.
+    }
+  }
+  return "";
+}
+
 void require_directory(Io& io, const fs::path& path) {
   if (path.empty()) throw Error(ExitCode::kUsage, "the name of a directory is empty");
   if (directory_exists(io, path)) return;
   const bool is_file = path_exists(io, path);
-  if (is_file && is_run(io, folder_of(path)))
-    throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory: it is a file", path.string()),
-                fmt::format("it lies in one: give {}", shell_word(folder_of(path).string())));
   if (is_file && path_exists(io, folder_of(path) / "config.json"))
     throw Error(
         ExitCode::kUsage, fmt::format("{}: is not a directory", path.string()),
         fmt::format("it is a file of a model: give its directory, {}", shell_word(folder_of(path).string())));
+  if (const std::string hint = is_file ? hint_for_part_of_run(io, path) : ""; !hint.empty())
+    throw Error(ExitCode::kUsage, fmt::format("{}: is not a run directory: it is a file", path.string()),
+                hint);
   const std::string way = is_file ? find_foreign_weights(path).way : "";
   throw Error(ExitCode::kUsage,
               fmt::format("{}: {}", path.string(), is_file ? "is not a directory" : "no such directory"),
@@ -88,19 +101,6 @@ std::string hint_for_contents(Io& io, const fs::path& path) {
   const auto [what, way] = find_foreign_weights(path);
   return what.empty() ? "give the directory of a run (its run.directory), of a checkpoint, or of a model"
                       : fmt::format("it has {}: {}", what, way);
-}
-
-/// Advice for a path inside a run: "it lies in one: give runs/first"; "" for others.
-std::string hint_for_part_of_run(Io& io, const fs::path& path) {
-  const fs::path whole = fs::absolute(without_slash(path)).lexically_normal();
-  for (fs::path above = whole.parent_path(); above != above.parent_path(); above = above.parent_path()) {
-    try {
-      if (is_run(io, above)) return fmt::format("it lies in one: give {}", shell_word(above.string()));
-    } catch (const Error&) {
-      // Folders of others above must not hide what is wrong with `path`.
-    }
-  }
-  return "";
 }
 
 /// Throws Error(kUsage), with advice, for a directory without a run or checkpoints.
